@@ -1,0 +1,33 @@
+"""Pick Helion kernel configs at compile time, with no benchmark.
+
+Everything public is loaded on first use (PEP 562), so that `import costmodel` costs
+milliseconds and importing a sub-package never pulls in torch or Helion.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from costmodel.provider import autotuner
+    from costmodel.provider import pick
+    from costmodel.provider import stats
+    from costmodel.types import Pick
+
+__version__ = "0.1.0"
+
+__all__ = ["Pick", "__version__", "autotuner", "pick", "stats"]
+
+_HOME = {
+    "Pick": "costmodel.types",
+    "autotuner": "costmodel.provider",
+    "pick": "costmodel.provider",
+    "stats": "costmodel.provider",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'costmodel' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)

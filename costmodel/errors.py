@@ -1,0 +1,56 @@
+"""Every exception this project raises on purpose, by who can act on it.
+
+A message says what was expected, what was found and what to do, in one line: the
+command line prints it as it is and exits with 1.
+"""
+
+from __future__ import annotations
+
+
+class CostModelError(Exception):
+    """Base of all errors that a user, not a programmer, can act on."""
+
+
+class UnreadableKernelError(CostModelError):
+    """A kernel's IR graph or source cannot be resolved to tiles: the user's kernel
+    gets Helion's default."""
+
+
+class UnknownHardwareError(CostModelError):
+    """No hardware file describes this GPU."""
+
+
+class ArgumentSpecError(CostModelError):
+    """An `--arg` string does not follow the argument grammar."""
+
+
+class KernelFileError(CostModelError):
+    """A kernel file is missing, does not import, or holds no such kernel."""
+
+
+class BindError(CostModelError):
+    """Helion cannot bind a kernel to the arguments given."""
+
+
+class CorruptRecordError(CostModelError):
+    """A log, side file or store holds something that cannot be read."""
+
+
+class StoreError(CostModelError):
+    """A corpus cannot be written or does not match its schema version."""
+
+
+class NotEnoughDataError(CostModelError):
+    """Too few workloads or families to do what was asked."""
+
+
+class ModelNotFoundError(CostModelError):
+    """No model file where one was expected."""
+
+
+class SchemaMismatchError(CostModelError):
+    """A model was trained on other features than this build computes."""
+
+
+class TrackingError(CostModelError):
+    """The MLflow store cannot be reached or written."""

@@ -1,0 +1,3 @@
+"""From labelled measurements to a published model: fit, evaluate, track, publish."""
+
+from __future__ import annotations
