@@ -1,0 +1,159 @@
+"""The `costmodel` command: parse, call, print.
+
+Results go to stdout, progress and logs to stderr. Exit code 0 means done, 1 means an
+error a user can act on (one line, never a traceback), 2 means wrong usage. Sub-commands
+are imported when called, so that `costmodel --help` does not import torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from costmodel import __version__
+from costmodel.errors import CostModelError
+
+# MLflow phones home unless told not to; a build tool must not.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+EXIT_OK = 0
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands and options."""
+    parser = argparse.ArgumentParser(
+        prog="costmodel",
+        description="Pick Helion kernel configs at compile time, with no benchmark.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="log to stderr what is decided"
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _data_commands(commands)
+    _model_commands(commands)
+    _kernel_commands(commands)
+    return parser
+
+
+def _data_commands(commands: argparse._SubParsersAction) -> None:
+    audit = commands.add_parser("audit", help="say what logs hold, and what is dropped")
+    audit.add_argument("logs", nargs="+", help="log files, base paths or folders")
+    audit.add_argument("--json", action="store_true")
+    audit.set_defaults(run="costmodel.cli_data:audit")
+
+    load = commands.add_parser("import", help="clean logs and append them to a corpus")
+    load.add_argument("logs", nargs="+", help="log files, base paths or folders")
+    load.add_argument("--corpus", required=True, metavar="DIR")
+    load.add_argument("--json", action="store_true")
+    load.set_defaults(run="costmodel.cli_data:import_logs")
+
+
+def _model_commands(commands: argparse._SubParsersAction) -> None:
+    train = commands.add_parser(
+        "train", help="train on a corpus or on logs, evaluate, track, publish"
+    )
+    train.add_argument("data", nargs="+", help="corpus folders or Helion logs")
+    train.add_argument(
+        "--output",
+        metavar="DIR",
+        default="build/model",
+        help="where the model is published (default: %(default)s)",
+    )
+    train.add_argument("--seed", type=int, default=0)
+    train.add_argument("--name", default="helion-costmodel", help="registered model")
+    train.add_argument("--no-track", action="store_true", help="leave MLflow out")
+    train.add_argument(
+        "--no-evaluate",
+        action="store_true",
+        help="publish without leave-one-family-out table (the gate is still calibrated)",
+    )
+    train.add_argument("--json", action="store_true")
+    train.set_defaults(run="costmodel.cli_model:train")
+
+    evaluate = commands.add_parser(
+        "evaluate", help="judge a model on Helion logs it was not trained on"
+    )
+    evaluate.add_argument("logs", nargs="+", help="log files, base paths or folders")
+    evaluate.add_argument("--model", metavar="FILE", help="default: the bundled one")
+    evaluate.add_argument(
+        "--baseline",
+        choices=("auto", "first", "helion"),
+        default="auto",
+        help="which attempt is Helion's default (default: %(default)s)",
+    )
+    evaluate.add_argument("--json", action="store_true")
+    evaluate.set_defaults(run="costmodel.cli_model:evaluate")
+
+    ui = commands.add_parser("ui", help="open the MLflow page of your experiments")
+    ui.add_argument("--port", type=int, default=5000)
+    ui.set_defaults(run="costmodel.cli_model:ui")
+
+
+def _kernel_commands(commands: argparse._SubParsersAction) -> None:
+    for name, text in (
+        ("pick", "pick a config for a kernel, with no GPU"),
+        ("explain", "say why, against Helion's default"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("kernel", metavar="FILE.py:KERNEL")
+        command.add_argument(
+            "--arg",
+            action="append",
+            default=[],
+            dest="args",
+            metavar="SPEC",
+            help="one per argument: 'bf16[4096,5120]', 'f32[64,32]:1,64', 1e-5, true",
+        )
+        command.add_argument("--gpu", default="H200", help="default: %(default)s")
+        command.add_argument("--model", metavar="FILE", help="default: the bundled one")
+        command.add_argument("--json", action="store_true")
+        command.set_defaults(run=f"costmodel.cli_kernel:{name}")
+
+    doctor = commands.add_parser(
+        "doctor", help="versions, hooks, model and GPU of this machine"
+    )
+    doctor.add_argument("--model", metavar="FILE", help="default: the bundled one")
+    doctor.add_argument("--json", action="store_true")
+    doctor.set_defaults(run="costmodel.cli_kernel:doctor")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    arguments = build_parser().parse_args(argv)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO if arguments.verbose else logging.WARNING,
+        format="%(message)s",
+    )
+    module_name, function_name = arguments.run.split(":")
+    try:
+        module = __import__(module_name, fromlist=[function_name])
+        code = getattr(module, function_name)(arguments)
+        sys.stdout.flush()
+        return int(code or EXIT_OK)
+    except CostModelError as error:
+        return _fail(str(error))
+    except BrokenPipeError:
+        # The reader left (`| head`); point stdout elsewhere so that exit stays quiet.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except OSError as error:
+        return _fail(f"{error.filename or 'operating system'}: {error.strerror}")
+    except KeyboardInterrupt:
+        print("interrupted; what was finished is kept", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _fail(message: str) -> int:
+    print(f"costmodel: {' '.join(message.split())}", file=sys.stderr)
+    return EXIT_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())
