@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
 from typing import Literal
+from typing import NamedTuple
 
 from costmodel.errors import UnknownHardwareError
 
@@ -146,15 +147,18 @@ def match_hardware(
             or partitioned devices.
         trained: Devices that the model at hand was trained on.
     """
-    hardware, how = _describe(str(device_name), compute_capability)
+    described = _describe(str(device_name), compute_capability)
+    hardware, how = described.hardware, described.how
     if n_sms is not None and n_sms > 0 and n_sms != hardware.n_sms:
         how = f"{how}, with {n_sms} SMs"
         hardware = _scaled(hardware, n_sms)
-    references = [hw for hw in map(_known_or_none, trained) if hw is not None]
-    for reference in references:
-        if hardware == reference:
-            why = f"{reference.name} is a trained device"
-            return HardwareMatch(hardware, "exact", why, reference)
+    references = [_describe(str(name), None).hardware for name in trained]
+    if described.by_name and hardware in references:
+        why = f"{hardware.name} is a trained device"
+        return HardwareMatch(hardware, "exact", why, hardware)
+    if described.die in references:
+        why = f"{how}; {described.die.name} is a trained device"
+        return HardwareMatch(hardware, "near", why, described.die)
     family = _family(hardware)
     relatives = [hw for hw in references if _family(hw) == family != _GENERIC]
     if relatives:
@@ -165,43 +169,58 @@ def match_hardware(
     return HardwareMatch(hardware, "fallback", why)
 
 
+class _Description(NamedTuple):
+    hardware: Hardware
+    die: Hardware
+    """The described device it is, is a slice of, or is taken for."""
+    by_name: bool
+    """Whether the name is one of the die's own."""
+    how: str
+
+
 def _describe(
     device_name: str, compute_capability: tuple[int, int] | None
-) -> tuple[Hardware, str]:
+) -> _Description:
     """Own file, else a slice of a known die, else the same product, else the arch."""
     name, _, mig_profile = device_name.partition(" MIG ")
-    exact = _by_name().get(_plain(name))
-    product = exact or _same_product(name)
-    if product is not None:
-        how = f"{product.name} by name" if exact else f"{product.name} by product"
-        if mig_profile:
-            return _mig_slice(product, mig_profile), f"a MIG slice of {product.name}"
-        return product, how
+    named = _by_name().get(_plain(name))
+    die = named or _same_product(name)
+    if die is not None and mig_profile:
+        how = f"a MIG slice of {die.name}"
+        return _Description(_mig_slice(die, mig_profile), die, False, how)
+    if die is not None:
+        how = die.name if named else f"{device_name!r} taken for {die.name}"
+        return _Description(die, die, named is not None, how)
     if compute_capability is not None:
         arch = f"sm{compute_capability[0]}{compute_capability[1]}"
         same = [hw for hw in _devices().values() if hw.arch == arch]
         if same:
             # Of an unknown device of a known architecture assume the smallest one.
-            return min(same, key=lambda hw: hw.n_sms), f"an unknown {arch} device"
-    return _generic(), f"unknown device {device_name!r}"
+            smallest = min(same, key=lambda hw: hw.n_sms)
+            how = f"unknown {arch} device {device_name!r} taken for {smallest.name}"
+            return _Description(smallest, smallest, False, how)
+    how = f"unknown device {device_name!r}"
+    return _Description(_generic(), _generic(), False, how)
 
 
 def _same_product(name: str) -> Hardware | None:
-    """The described device that shares the product word and most other words."""
+    """The described device of the same product that shares most words of the name."""
     words = _words(name)
-    scored = [
-        (len(words & _words(hw.name)), hw)
-        for hw in _devices().values()
-        if _words(hw.aliases[0].partition("-")[0]) <= words
-    ]
-    if not scored:
+    variants = [hw for hw in _devices().values() if _product(hw) <= words]
+    if not variants:
         return None
-    most = max(shared for shared, _ in scored)
-    # Ties go to the device whose own name says least beyond the shared words.
+    # Ties go to the product's plain variant, the one with the shortest alias.
     return min(
-        (hw for shared, hw in scored if shared == most),
-        key=lambda hw: (len(_words(hw.name)), hw.name),
+        variants,
+        key=lambda hw: (-len(words & _words(hw.name)), len(hw.aliases[0]), hw.name),
     )
+
+
+def _product(hardware: Hardware) -> frozenset[str]:
+    """Words of the shortest known alias that this device's first alias extends."""
+    first = hardware.aliases[0]
+    shorter = (alias for hw in _devices().values() for alias in hw.aliases)
+    return _words(min((a for a in shorter if f"{first}-".startswith(f"{a}-")), key=len))
 
 
 def _mig_slice(die: Hardware, profile: str) -> Hardware:
@@ -250,10 +269,6 @@ def _words(name: str) -> frozenset[str]:
 
 def _family(hardware: Hardware) -> str:
     return str(_arches()[hardware.arch]["family"])
-
-
-def _known_or_none(name: str) -> Hardware | None:
-    return _by_name().get(_plain(name))
 
 
 @functools.cache
