@@ -1,0 +1,292 @@
+"""One grammar for kernel arguments, used by every command, plan and side file.
+
+    bf16[4096,5120]            a tensor: dtype and shape
+    bf16[4096,5120]:1,4096     the same with strides, in elements
+    f32[]                      a zero-dimensional tensor
+    i64[4096]@index(32000)     values in 0..31999, for gathers
+    i32[65]@offsets(8192)      0 = first <= ... <= last = 8192, for jagged rows
+    f32[8]@ones                also @zeros, @normal, @uniform
+    128   1e-5   true   none   str:silu
+
+Without a fill, floats are normal, integers small and booleans fair coin flips.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from typing import Any
+from typing import TypeAlias
+
+from costmodel.errors import ArgumentSpecError
+
+if TYPE_CHECKING:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+DTYPES = {
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "f32": "float32",
+    "f64": "float64",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+    "i8": "int8",
+    "u8": "uint8",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "bool": "bool",
+}
+"""Our short dtype names and torch's."""
+
+PLAIN_FILLS = ("normal", "uniform", "zeros", "ones")
+COUNTED_FILLS = ("index", "offsets")
+
+_TENSOR = re.compile(
+    r"(?P<dtype>\w+)\[(?P<shape>[^\]]*)\](?::(?P<strides>[^@]*))?(?:@(?P<fill>.*))?"
+)
+_FILL = re.compile(r"(?P<name>[a-z]+)(?:\((?P<limit>\d+)\))?")
+_INTEGER_DTYPES = ("i8", "u8", "i16", "i32", "i64")
+# Small enough to be exact in every dtype and to keep integer dot products in range.
+_INTEGER_LIMIT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """How a tensor's values are made; `limit` belongs to the counted fills."""
+
+    name: str
+    limit: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.limit is None else f"{self.name}({self.limit})"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorArgument:
+    """A tensor argument.
+
+    Attributes:
+        dtype: Short dtype name, a key of `DTYPES`.
+        shape: In elements.
+        strides: In elements; None means contiguous.
+        fill: How to make values, or None for the dtype's usual ones.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    fill: Fill | None = None
+
+    def fake(self, mode: FakeTensorMode, device: str = "cuda") -> torch.Tensor:
+        """A tensor without memory; arguments of one call share one mode."""
+        import torch
+
+        with mode:
+            return torch.empty_strided(
+                self.shape, self._strides(), dtype=self._torch_dtype(), device=device
+            )
+
+    def materialize(
+        self, device: str | torch.device, generator: torch.Generator
+    ) -> torch.Tensor:
+        """A tensor with values, equal for equal generator states.
+
+        Values are drawn on the generator's device and then moved.
+        """
+        import torch
+
+        numel = 1 + sum(
+            (size - 1) * stride
+            for size, stride in zip(self.shape, self._strides(), strict=True)
+        )
+        if 0 in self.shape:
+            numel = 0
+        values = self._values(numel, generator).to(device)
+        # `as_strided` keeps the storage exactly as long as the strides need.
+        return torch.as_strided(values, self.shape, self._strides())
+
+    def _values(self, numel: int, generator: torch.Generator) -> torch.Tensor:
+        """The storage, flat."""
+        import torch
+
+        dtype = self._torch_dtype()
+        where: dict[str, Any] = {"generator": generator, "device": generator.device}
+        name = self.fill.name if self.fill else self._usual_fill()
+        limit = self.fill.limit if self.fill else None
+        if name == "zeros":
+            return torch.zeros(numel, device=generator.device).to(dtype)
+        if name == "ones":
+            return torch.ones(numel, device=generator.device).to(dtype)
+        if name == "uniform":
+            return torch.rand(numel, **where).to(dtype)
+        if name == "normal":
+            return torch.randn(numel, **where).to(dtype)
+        if name == "index":
+            return torch.randint(0, limit or 1, (numel,), **where).to(dtype)
+        if name == "offsets":
+            last = limit or 0
+            cuts = torch.randint(0, last + 1, (numel - 2,), **where).sort().values
+            ends = [cuts.new_tensor([edge]) for edge in (0, last)]
+            return torch.cat([ends[0], cuts, ends[1]]).to(dtype)
+        low = 0 if self.dtype in ("u8", "bool") else -_INTEGER_LIMIT
+        high = 2 if self.dtype == "bool" else _INTEGER_LIMIT
+        return torch.randint(low, high, (numel,), **where).to(dtype)
+
+    def _usual_fill(self) -> str:
+        discrete = self.dtype == "bool" or self.dtype in _INTEGER_DTYPES
+        return "integer" if discrete else "normal"
+
+    def _torch_dtype(self) -> torch.dtype:
+        import torch
+
+        dtype = getattr(torch, DTYPES[self.dtype])
+        assert isinstance(dtype, torch.dtype)
+        return dtype
+
+    def _strides(self) -> tuple[int, ...]:
+        return contiguous_strides(self.shape) if self.strides is None else self.strides
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArgument:
+    """A number, truth value, string or None."""
+
+    value: int | float | bool | str | None
+
+    def fake(
+        self, mode: FakeTensorMode, device: str = "cuda"
+    ) -> int | float | bool | str | None:
+        """The value itself."""
+        return self.value
+
+    def materialize(
+        self, device: str | torch.device, generator: torch.Generator
+    ) -> int | float | bool | str | None:
+        """The value itself."""
+        return self.value
+
+
+Argument: TypeAlias = TensorArgument | ScalarArgument
+
+
+def parse_argument(text: str) -> Argument:
+    """Read one argument.
+
+    Raises:
+        ArgumentSpecError: Says what was expected and found.
+    """
+    stripped = text.strip()
+    if stripped.startswith("str:"):
+        # Spaces are part of a string, so it is cut from the unstripped text.
+        return ScalarArgument(text.lstrip().removeprefix("str:"))
+    if "[" in stripped or "]" in stripped:
+        return _parse_tensor(stripped)
+    if stripped in ("true", "false"):
+        return ScalarArgument(stripped == "true")
+    if stripped == "none":
+        return ScalarArgument(None)
+    for number in (int, float):
+        try:
+            return ScalarArgument(number(stripped))
+        except ValueError:
+            continue
+    raise _error(
+        text,
+        "a tensor such as bf16[4096,5120], a number, true, false, none or str:...",
+    )
+
+
+def format_argument(argument: Argument) -> str:
+    """Write an argument so that `parse_argument` gives it back."""
+    if isinstance(argument, TensorArgument):
+        text = f"{argument.dtype}[{','.join(map(str, argument.shape))}]"
+        if argument.strides is not None:
+            text += f":{','.join(map(str, argument.strides))}"
+        return text if argument.fill is None else f"{text}@{argument.fill}"
+    value = argument.value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "none"
+    return f"str:{value}" if isinstance(value, str) else repr(value)
+
+
+def describe_argument(value: object) -> Argument:
+    """The argument that a live value is an instance of; values are not kept.
+
+    Raises:
+        ArgumentSpecError: The value's type or dtype is not in the grammar.
+    """
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        by_torch = {getattr(torch, name): short for short, name in DTYPES.items()}
+        dtype = by_torch.get(value.dtype)
+        if dtype is None:
+            raise _error(str(value.dtype), f"a dtype among {', '.join(DTYPES)}")
+        shape = tuple(int(size) for size in value.shape)
+        strides = tuple(int(stride) for stride in value.stride())
+        contiguous = strides == contiguous_strides(shape)
+        return TensorArgument(dtype, shape, None if contiguous else strides)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return ScalarArgument(value)
+    raise _error(type(value).__name__, "a tensor, number, truth value, string or None")
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a row-major tensor, in elements, as torch counts them."""
+    # torch counts a dimension of size zero as one.
+    sizes = [max(size, 1) for size in shape]
+    return tuple(math.prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
+
+
+def _parse_tensor(text: str) -> TensorArgument:
+    match = _TENSOR.fullmatch(text)
+    if match is None:
+        raise _error(text, "dtype[shape], dtype[shape]:strides or dtype[shape]@fill")
+    if match["dtype"] not in DTYPES:
+        raise _error(text, f"a dtype among {', '.join(DTYPES)}")
+    shape = _numbers(text, match["shape"], "a shape")
+    strides = None
+    if match["strides"] is not None:
+        strides = _numbers(text, match["strides"], "strides")
+        if len(strides) != len(shape):
+            raise _error(text, f"{len(shape)} strides, one for each dimension")
+    fill = None if match["fill"] is None else _parse_fill(text, match["fill"], shape)
+    return TensorArgument(match["dtype"], shape, strides, fill)
+
+
+def _parse_fill(text: str, fill_text: str, shape: tuple[int, ...]) -> Fill:
+    match = _FILL.fullmatch(fill_text)
+    name = match["name"] if match else ""
+    limit = int(match["limit"]) if match and match["limit"] else None
+    if limit is None and name in PLAIN_FILLS:
+        return Fill(name)
+    if limit is None or name not in COUNTED_FILLS:
+        plain = ", ".join(PLAIN_FILLS)
+        raise _error(text, f"a fill among {plain}, index(N), offsets(N)")
+    if name == "index" and limit == 0:
+        raise _error(text, "index(N) with N of at least 1")
+    if name == "offsets" and (len(shape) != 1 or shape[0] < 2):
+        raise _error(text, "offsets(N) on one dimension of at least 2 elements")
+    return Fill(name, limit)
+
+
+def _numbers(text: str, part: str, what: str) -> tuple[int, ...]:
+    """Comma-separated whole numbers; the empty text is the empty shape."""
+    if not part.strip():
+        return ()
+    if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", part, re.ASCII):
+        raise _error(text, f"{what} of whole numbers with commas")
+    return tuple(int(number) for number in part.split(","))
+
+
+def _error(found: str, expected: str) -> ArgumentSpecError:
+    return ArgumentSpecError(
+        f"expected {expected}; found {found!r}: "
+        "see `python -m pydoc costmodel.arguments`"
+    )
