@@ -1,0 +1,214 @@
+"""What to record: which workloads, in what order, and which configs of each.
+
+Breadth beats depth: a quarter of the configs per workload costs a model almost
+nothing, missing kernels and shapes cost it a lot. So a plan takes few configs per
+workload, drawn where picks will be made (the default, Helion's seeds, analytic
+candidates, joint moves around them) plus some random ones that show the cliffs, and it
+walks the kernels round by round: every kernel's first shape before any kernel's second.
+
+Plans are pure: the same workload and space give the same configs in the same order.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import random
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from costmodel.datasets.moves import Choices
+from costmodel.datasets.moves import joint_move
+from costmodel.datasets.workloads.workload import Workload
+from costmodel.types import Config
+
+N_CONFIGS = 45
+RANDOM_SHARE = 0.15
+RANDOM_SHARE_WITHOUT_RULE = 0.25  # there the default is no good place to start from
+REFUSED_SHARE = 0.1  # kept although they should not run, so that limits stay tested
+MAX_SEEDS = 10
+MAX_ANALYTIC = 5
+DEFAULT_EVERY = 11  # attempts between two readings of the default
+_FIRST_DEFAULT = 2  # never the first timing of a run: it reads slow
+_SEED_MOVE_SHARE = 0.4  # of the moves; the others start from the default
+_TRIES_PER_CONFIG = 20
+
+
+class Origin(enum.StrEnum):
+    """Why a config is in a plan."""
+
+    DEFAULT = "default"
+    SEED = "seed"
+    ANALYTIC = "analytic"
+    MOVE = "move"
+    RANDOM = "random"
+
+
+class Tier(enum.IntEnum):
+    """Value of a kernel's data, best first: where a better pick pays most."""
+
+    NO_RULE = 0
+    DOT = 1
+    OTHER = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedConfig:
+    """One config to time and why."""
+
+    config: Config
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What a bound kernel offers; configs need not be full.
+
+    Attributes:
+        default: What Helion would compile.
+        seeds: Helion's other proposals, best first.
+        analytic: Ours, best first.
+        choices: Legal values by knob, for moves.
+        random_config: A config from Helion's own generator.
+        normalize: The full form Helion would compile, or None if it refuses.
+        feasible: Whether each config keeps the hard limits.
+        has_rule: Whether a heuristic of Helion's made the default.
+    """
+
+    default: Config
+    seeds: Sequence[Config]
+    analytic: Sequence[Config]
+    choices: Choices
+    random_config: Callable[[random.Random], Config]
+    normalize: Callable[[Config], Config | None]
+    feasible: Callable[[Sequence[Config]], Sequence[bool]]
+    has_rule: bool
+
+
+def plan_configs(
+    offers: Offers, workload_id: str, n_configs: int = N_CONFIGS
+) -> list[PlannedConfig]:
+    """Distinct full configs worth timing, the default first.
+
+    Args:
+        offers: See `Offers`.
+        workload_id: Seeds the draw.
+        n_configs: How many, if the space has as many.
+    """
+    rng = random.Random(workload_id)
+    draw = _Draw(offers, max(1, round(REFUSED_SHARE * n_configs)))
+    draw.add(offers.default, Origin.DEFAULT, must=True)
+    for seed in offers.seeds[:MAX_SEEDS]:
+        draw.add(seed, Origin.SEED, must=True)
+    for config in offers.analytic[:MAX_ANALYTIC]:
+        draw.add(config, Origin.ANALYTIC)
+    share = RANDOM_SHARE if offers.has_rule else RANDOM_SHARE_WITHOUT_RULE
+    n_random = round(share * n_configs)
+    bases = [one.config for one in draw.planned[1:]] or [draw.planned[0].config]
+    for _ in range(_TRIES_PER_CONFIG * n_configs):
+        if len(draw.planned) >= n_configs - n_random:
+            break
+        base = draw.planned[0].config
+        if rng.random() < _SEED_MOVE_SHARE or not offers.has_rule:
+            base = rng.choice(bases)
+        draw.add(joint_move(base, offers.choices, rng), Origin.MOVE)
+    for _ in range(_TRIES_PER_CONFIG * n_random):
+        if len(draw.planned) >= n_configs:
+            break
+        draw.add(offers.random_config(rng), Origin.RANDOM)
+    return draw.planned[: max(n_configs, 1)]
+
+
+class _Draw:
+    """Collects distinct configs; lets only a few pass that should not run."""
+
+    def __init__(self, offers: Offers, n_refused_allowed: int) -> None:
+        self.planned: list[PlannedConfig] = []
+        self._offers = offers
+        self._seen: set[str] = set()
+        self._allowed = n_refused_allowed
+
+    def add(self, config: Config, origin: Origin, *, must: bool = False) -> None:
+        full = self._offers.normalize(config)
+        if full is None:
+            return
+        key = json.dumps(full, sort_keys=True, default=str)
+        if key in self._seen:
+            return
+        if not must and not self._offers.feasible([full])[0]:
+            if self._allowed == 0:
+                return
+            self._allowed -= 1
+        self._seen.add(key)
+        self.planned.append(PlannedConfig(full, origin))
+
+
+def timing_order(planned: Sequence[PlannedConfig], workload_id: str) -> list[Config]:
+    """The order to time in: shuffled, the default (first of `planned`) put in again
+    and again, and never first."""
+    rng = random.Random(f"order {workload_id}")
+    others = [one.config for one in planned[1:]]
+    rng.shuffle(others)
+    default = planned[0].config
+    order: list[Config] = []
+    for i, config in enumerate(others):
+        if i % DEFAULT_EVERY == _FIRST_DEFAULT:
+            order.append(default)
+        order.append(config)
+    return [*order, default]
+
+
+def order_workloads(
+    workloads: Sequence[Workload], tiers: Mapping[str, Tier]
+) -> list[Workload]:
+    """All workloads, best value first.
+
+    Round by round over the kernels: all first shapes, then all second ones. Within a
+    round by tier, and within a tier the families take turns, so that a run stopped at
+    any time has the broadest data its time allowed.
+
+    Args:
+        workloads: As the registry lists them, a kernel's shapes best first.
+        tiers: By kernel reference; a kernel without one counts as `Tier.OTHER`.
+    """
+    seen: dict[str, int] = {}
+    rounds: dict[tuple[int, Tier], list[Workload]] = {}
+    for workload in workloads:
+        number = seen.get(workload.kernel, 0)
+        seen[workload.kernel] = number + 1
+        tier = tiers.get(workload.kernel, Tier.OTHER)
+        rounds.setdefault((number, tier), []).append(workload)
+    return [
+        workload
+        for key in sorted(rounds)
+        for workload in _families_in_turn(rounds[key])
+    ]
+
+
+def shard(workloads: Sequence[Workload], index: int, count: int) -> list[Workload]:
+    """Every `count`-th workload from `index`: each shard has every tier and family."""
+    return list(workloads[index::count])
+
+
+def in_listed_order(
+    workloads: Iterable[Workload], listed_ids: Sequence[str]
+) -> list[Workload]:
+    """Workloads named in a list first, in its order, the others behind them."""
+    place = {workload_id: i for i, workload_id in enumerate(listed_ids)}
+    return sorted(workloads, key=lambda w: place.get(w.workload_id, len(place)))
+
+
+def _families_in_turn(workloads: Sequence[Workload]) -> list[Workload]:
+    queues: dict[str, list[Workload]] = {}
+    for workload in workloads:
+        queues.setdefault(workload.family, []).append(workload)
+    turns: list[Workload] = []
+    while queues:
+        for family in list(queues):
+            turns.append(queues[family].pop(0))
+            if not queues[family]:
+                del queues[family]
+    return turns
