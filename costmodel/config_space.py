@@ -1,0 +1,69 @@
+"""Which configs a kernel may have, as plain data that moves can be made on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from costmodel.types import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One choice a search makes.
+
+    Attributes:
+        choices: Every value Helion's own search may put here, in rising or declared
+            order, spelled as in a config; None among them is a value like any other.
+        default: Helion's value where no heuristic speaks.
+        extra: Values that are legal but never searched, such as a block size under
+            the search's floor.
+    """
+
+    choices: tuple[Any, ...]
+    default: Any
+    extra: tuple[Any, ...] = ()
+
+    def allows(self, value: Any) -> bool:
+        """Whether a config may have this value here; 1 and True are not the same."""
+        legal = (*self.choices, *self.extra)
+        return any(value == choice and type(value) is type(choice) for choice in legal)
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One key of a config: a list with a slot for each element, or one scalar."""
+
+    name: str
+    slots: tuple[Slot, ...]
+    is_list: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSpace:
+    """Every knob of one bound kernel on its GPU, in Helion's order."""
+
+    knobs: Mapping[str, Knob]
+
+    def objections(self, config: Config) -> list[str]:
+        """What Helion's search would not write this way, one line for each.
+
+        A key that is absent is no objection (Helion fills it in), a key that is
+        unknown here is.
+        """
+        found = []
+        for name, value in config.items():
+            knob = self.knobs.get(name)
+            if knob is None:
+                found.append(f"{name}: not a knob of this kernel on this GPU")
+                continue
+            values = value if knob.is_list else [value]
+            if not isinstance(values, list) or len(values) != len(knob.slots):
+                found.append(f"{name}: expected {len(knob.slots)} values, got {value}")
+                continue
+            for index, (slot, item) in enumerate(zip(knob.slots, values, strict=True)):
+                if not slot.allows(item):
+                    where = f"{name}[{index}]" if knob.is_list else name
+                    found.append(f"{where}: {item!r} is not among {slot.choices}")
+        return found
