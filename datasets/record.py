@@ -99,6 +99,7 @@ class Attempt:
         session: 0 for the first tuning of this workload in the log, then 1, ...
         ordinal: Position among the run's attempts, in the order they were logged.
         timestamp_s: Seconds since the session began, when the attempt ended.
+        started_at_s: The same when its timing began; None if it was never timed.
         compile_time_s: Seconds to compile, as Helion measured it.
         is_first_reading: Whether it is the first time that its session measured.
         line: Line in the log's csv (or trace, for a rebenchmark), from 1.
@@ -113,6 +114,7 @@ class Attempt:
     session: int = 0
     ordinal: int = 0
     timestamp_s: float | None = None
+    started_at_s: float | None = None
     compile_time_s: float | None = None
     is_first_reading: bool = False
     line: int = 0

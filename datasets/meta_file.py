@@ -1,0 +1,173 @@
+"""Workloads from a log's `.meta.jsonl` (or the one-object `.meta.json` before it).
+
+Helion's run id is a hash of source, settings, tensor shapes, dtypes and GPU. It does
+not cover scalar arguments or strides, so two programs can share one id; what tells
+them apart is the IR graph.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from costmodel.datasets.audit import Finding
+from costmodel.datasets.audit import Outcome
+from costmodel.datasets.audit import Stage
+from costmodel.features.canonical import make_template
+from costmodel.types import Config
+from costmodel.types import WorkloadRecord
+
+
+@dataclass(frozen=True, slots=True)
+class MetaLine:
+    """One finished session of tuning, as Helion described it.
+
+    Attributes:
+        line: Line in the file, from 1.
+        run_id: Helion's id; the kernel id of the old layout.
+        record: The workload.
+        configs: Every config of the session by its id.
+        program: Digest that differs where the programs do: of the IR graph and of how
+            many entries the configs' lists have.
+        problem: Why timings under this line are not those of one Triton workload.
+    """
+
+    line: int
+    run_id: str
+    record: WorkloadRecord
+    configs: Mapping[str, Config]
+    program: str
+    problem: str | None
+
+
+def read_meta_file(path: Path) -> tuple[list[MetaLine], list[Finding]]:
+    """Read every line that can be read, in file order; never raises on content."""
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    if path.suffix == ".json":
+        numbered = [(1, text)]
+    else:
+        numbered = list(enumerate(text.split("\n"), start=1))
+    lines, findings = [], []
+    for number, raw in numbered:
+        if not raw.strip():
+            continue
+        parsed = _parse_line(raw, number)
+        if isinstance(parsed, MetaLine):
+            lines.append(parsed)
+            continue
+        findings.append(
+            Finding(
+                Stage.READ,
+                Outcome.PROBLEM,
+                parsed,
+                file=path.name,
+                line=number,
+                detail="its run has no workload; the rows of other runs are fine",
+            )
+        )
+    return lines, findings
+
+
+def parse_shapes(value: Any) -> tuple[tuple[int, ...], ...] | None:
+    """Shapes of a single-shape run.
+
+    Args:
+        value: `input_shapes` as logged: Python source, or lists.
+
+    Returns:
+        One tuple per tensor; None for an aggregate over several argument sets, whose
+        shapes are nested one level deeper.
+
+    Raises:
+        ValueError: Neither of the two.
+    """
+    shapes = _literal(value)
+    if not isinstance(shapes, list | tuple):
+        raise ValueError("input_shapes is not a list")
+    if any(isinstance(dim, list | tuple) for shape in shapes for dim in shape):
+        return None
+    return tuple(tuple(int(dim) for dim in shape) for shape in shapes)
+
+
+def program_digest(graph: Mapping[str, Any], configs: Mapping[str, Config]) -> str:
+    """What tells two programs under one run id apart; see the module docstring.
+
+    Source locations are left out: they name files of the recording machine.
+    """
+    template = make_template(configs.values())
+    structure = [
+        len(template.get(key) or ()) for key in ("block_sizes", "reduction_loops")
+    ]
+    return f"{graph_digest(graph)}:{structure if configs else ''}"
+
+
+def graph_digest(graph: Mapping[str, Any]) -> str:
+    """16 hex digits over an IR graph without its source locations; "" for none."""
+    if not graph:
+        return ""
+    nodes = [
+        {k: v for k, v in node.items() if k != "source_loc"}
+        for node in graph.get("nodes", ())
+        if isinstance(node, Mapping)
+    ]
+    text = json.dumps({**graph, "nodes": nodes}, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _parse_line(raw: str, number: int) -> MetaLine | str:
+    """The line, or why not."""
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        return "not JSON: cut off, or not a meta file"
+    if not isinstance(body, dict):
+        return "expected one JSON object per line"
+    run_id = body.get("run_id", body.get("kernel_id"))
+    if not isinstance(run_id, str) or "input_shapes" not in body:
+        return "expected a Helion meta object with run_id and input_shapes"
+    problem = None
+    try:
+        shapes = parse_shapes(body["input_shapes"])
+        if shapes is None:
+            shapes = ()
+            problem = (
+                "aggregate over several shapes: its times are no single workload's"
+            )
+        dtypes = _literal(body.get("dtypes", []))
+        dtypes = tuple(str(one) for one in dtypes) if problem is None else ()
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return "input_shapes or dtypes cannot be read"
+    settings = _mapping(body.get("settings"))
+    backend = settings.get("backend", "triton")
+    if backend != "triton":
+        problem = f"recorded on backend {backend!r}: only Triton is modelled"
+    graph = _mapping(body.get("ir_graph"))
+    configs = {
+        str(config_id): dict(config)
+        for config_id, config in _mapping(body.get("configs")).items()
+        if isinstance(config, dict)
+    }
+    record = WorkloadRecord(
+        kernel_name=str(body.get("kernel_name", "")),
+        kernel_source=str(body.get("kernel_source", "")),
+        input_shapes=shapes,
+        dtypes=dtypes,
+        hardware=str(body.get("hardware", "")),
+        settings=settings,
+        ir_graph=graph,
+    )
+    program = program_digest(graph, configs)
+    return MetaLine(number, run_id, record, configs, program, problem)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _literal(value: Any) -> Any:
+    return ast.literal_eval(value) if isinstance(value, str) else value
