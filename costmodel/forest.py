@@ -1,0 +1,88 @@
+"""From trees to gains: one booster that holds the whole ensemble.
+
+The first `n_rank_trees` trees sum to ln(candidate time / reference time): pair trees
+and regression trees of several bags, scaled to an average by whoever merged them
+(`costmodel.training.merge`). The trees after them sum to the log-odds that a candidate
+compiles, runs and is not many times slower than the default. One file, one load, two
+calls.
+
+The gain of a candidate is the sum for its default's own row minus the sum for its own.
+A row holds what its default is (base minus difference), so no other row is needed, and
+the default gains nothing over itself, whatever rounding does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from costmodel.layout import RowLayout
+from costmodel.types import FloatArray
+
+if TYPE_CHECKING:
+    import xgboost
+
+# Beyond this a gain says "the default is broken", not how much: the largest headroom
+# measured on an H200 was 38.7x (design notes, 37 workloads, 2026-11).
+_MAX_GAIN_LOG = np.float32(np.log(64.0))
+
+
+class Forest:
+    """Owns a booster and the knowledge of which trees mean what."""
+
+    def __init__(
+        self,
+        booster: xgboost.Booster,
+        layout: RowLayout,
+        n_rank_trees: int,
+        n_trees: int,
+    ) -> None:
+        # One thread: two do not help at 200 rows (measured, design notes), and a sum
+        # over trees in a fixed order gives the same bits on every machine.
+        booster.set_param({"nthread": 1})
+        self.booster = booster
+        self.layout = layout
+        self.n_rank_trees = n_rank_trees
+        self.n_trees = n_trees
+
+    def predict(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Predict gains over the default and validity.
+
+        Args:
+            rows: float32[n, n_features], C-contiguous.
+
+        Returns:
+            Log gains and probabilities, float32[n] each; 0 and 1 for the default's row.
+        """
+        n_rows = len(rows)
+        if n_rows == 0:
+            return np.zeros(0, np.float32), np.zeros(0, np.float32)
+        both = np.concatenate([rows, self.layout.at_reference(rows)])
+        slowdown = self._sum(both, 0, self.n_rank_trees)
+        gain = slowdown[n_rows:] - slowdown[:n_rows]
+        gain = np.clip(gain, -_MAX_GAIN_LOG, _MAX_GAIN_LOG)
+        log_odds = self._sum(rows, self.n_rank_trees, self.n_trees).astype(np.float64)
+        valid = (1.0 / (1.0 + np.exp(-log_odds))).astype(np.float32)
+        valid[self.layout.is_reference(rows)] = 1.0
+        return gain, valid
+
+    def _sum(self, rows: FloatArray, first_tree: int, end_tree: int) -> FloatArray:
+        # No name check happens on arrays; the schema hash was compared on loading.
+        sums: FloatArray = self.booster.inplace_predict(
+            rows,
+            iteration_range=(first_tree, end_tree),
+            predict_type="margin",
+            validate_features=False,
+        )
+        return sums
+
+    def importance(self, names: Sequence[str]) -> dict[str, float]:
+        """Share of the ranking trees' total gain by feature name, largest first."""
+        ranking = self.booster[: self.n_rank_trees]
+        totals = ranking.get_score(importance_type="total_gain")
+        by_name = {names[int(key[1:])]: float(value) for key, value in totals.items()}
+        whole = sum(by_name.values()) or 1.0
+        ordered = sorted(by_name.items(), key=lambda item: (-item[1], item[0]))
+        return {name: value / whole for name, value in ordered}

@@ -1,0 +1,258 @@
+"""When a predicted gain is believed.
+
+The gate answers one question: may the best-ranked candidate replace Helion's default?
+Yes if nothing about the workload or the candidate is stranger than what was seen in
+training, no guard forbids it, it will very likely run, and the calibrated lower bound
+of its gain is above zero. Otherwise it says which of these failed, in words.
+
+Where Helion promoted no rule its default is 3 to 39 times slower than a sane config
+(measured on an H200, 2026-11, design notes). There the bound would only cost: the gate
+asks for a positive expected gain, with a failure charged as a tenfold slowdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from costmodel.card import GateCard
+from costmodel.layout import Column
+from costmodel.layout import RowLayout
+from costmodel.types import FloatArray
+from costmodel.types import ReasonCode
+from costmodel.types import Scores
+
+if TYPE_CHECKING:
+    from costmodel.features.schema import FeatureSchema
+
+BoolArray = npt.NDArray[np.bool_]
+
+# What a failed pick counts for: evaluation charges it a speed-up of 0.1 (issue 2).
+FAILURE_LOG = float(np.log(0.1))
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A cheap rule that a replacement of Helion's promoted default must keep.
+
+    Each exists because of a catastrophe seen (23x slower with 2 warps and 6 stages) and
+    cost none of the headroom on 34 workloads (design notes, H200, 2026-11).
+
+    Attributes:
+        words: What the rule demands, for a person.
+        keeps: bool[n] from feature rows and columns by name.
+    """
+
+    words: str
+    keeps: Callable[[FloatArray, Column], BoolArray]
+
+
+def _is_dot(rows: FloatArray, column: Column) -> BoolArray:
+    return rows[:, column("n_dots")] > 0
+
+
+def _keeps_warps(rows: FloatArray, column: Column) -> BoolArray:
+    return np.abs(rows[:, column("d_log2_num_warps")]) <= 1.0
+
+
+def _keeps_dot_warps(rows: FloatArray, column: Column) -> BoolArray:
+    log2_warps = rows[:, column("log2_num_warps")]
+    same = rows[:, column("d_log2_num_warps")] == 0
+    return ~_is_dot(rows, column) | same | ((log2_warps >= 2) & (log2_warps <= 3))
+
+
+def _keeps_flat(rows: FloatArray, column: Column) -> BoolArray:
+    becomes_persistent = rows[:, column("d_is_persistent")] > 0
+    return _is_dot(rows, column) | ~becomes_persistent
+
+
+def _keeps_smem(rows: FloatArray, column: Column) -> BoolArray:
+    return rows[:, column("smem_ratio")] <= 1.0
+
+
+GUARDS: tuple[Guard, ...] = (
+    Guard("warps within 2x of the default", _keeps_warps),
+    Guard("4 or 8 warps for a kernel with dots", _keeps_dot_warps),
+    Guard("no new persistence in a kernel without dots", _keeps_flat),
+    Guard("shared memory within the device's limit", _keeps_smem),
+)
+
+
+def class_group(schema: FeatureSchema) -> Callable[[FloatArray], list[str]]:
+    """A function from feature rows to the class group whose margin applies.
+
+    Two groups, because the winner's curse differs: picks for kernels with dots hold
+    what they promise better than those for streaming kernels (design notes).
+    """
+    column = Column(schema)
+
+    def group_of(rows: FloatArray) -> list[str]:
+        return ["dot" if dot else "other" for dot in _is_dot(rows, column)]
+
+    return group_of
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the gate says of one workload.
+
+    Attributes:
+        index: The candidate that may replace the default, or None.
+        reason: Why, as a code.
+        detail: Why, in words.
+        order: All candidates but the default, best first.
+    """
+
+    index: int | None
+    reason: ReasonCode
+    detail: str
+    order: tuple[int, ...]
+
+
+class Gate:
+    """Owns the calibrated numbers of one model; pure, the same answer every time."""
+
+    def __init__(self, card: GateCard, schema: FeatureSchema) -> None:
+        self._card = card
+        self._names = schema.names
+        self._column = Column(schema)
+        self._layout = RowLayout.of(schema)
+        self._group_of = class_group(schema)
+        n_features = len(schema.names)
+        self._own = np.delete(np.arange(n_features), self._layout.difference)
+        self._low = np.asarray(card.range_low, dtype=np.float32)[self._own]
+        self._high = np.asarray(card.range_high, dtype=np.float32)[self._own]
+        # Half an octave, or half a unit: one step of a power-of-two knob away from the
+        # nearest training value is still between neighbours of the training set.
+        self._slack = np.maximum(0.05 * (self._high - self._low), 0.5)
+
+    def bounded(
+        self, rows: FloatArray, gain_log: FloatArray, valid_probability: FloatArray
+    ) -> Scores:
+        """Take the class group's margin off each gain but the default's own, which is 0."""
+        margins = self._card.margin_log
+        margin = np.array([margins[g] for g in self._group_of(rows)], dtype=np.float32)
+        margin[self._layout.is_reference(rows)] = 0.0
+        return Scores(gain_log, gain_log - margin, valid_probability)
+
+    def outside_share(self, rows: FloatArray) -> npt.NDArray[np.float64]:
+        """float64[n]: share of a row's own features outside the training range."""
+        own = rows[:, self._own]
+        outside = (own < self._low - self._slack) | (own > self._high + self._slack)
+        return outside.mean(axis=1)
+
+    def decide(
+        self,
+        features: FloatArray,
+        scores: Scores,
+        default_index: int,
+        promoted: bool,
+        keys: Sequence[str],
+    ) -> Decision:
+        """Choose a candidate to replace the default, or say why none may.
+
+        Args:
+            features: float32[n, len(SCHEMA)] of all candidates, the default's included.
+            scores: Of the same rows.
+            default_index: Row of Helion's default.
+            promoted: Whether Helion has a rule for this kernel.
+            keys: Canonical text of each config; breaks ties.
+        """
+        expected = expected_gain_log(scores)
+        order = ranked(expected, keys, default_index)
+        outside = self.outside_share(features)
+        limit = self._card.max_outside
+        if outside[default_index] > limit:
+            detail = (
+                f"{outside[default_index]:.0%} of the features lie outside the "
+                f"training range (limit {limit:.0%}; first: "
+                f"{self._first_outside(features[default_index])})"
+            )
+            return Decision(None, ReasonCode.OUT_OF_RANGE, detail, order)
+        if not promoted:
+            return self._without_rule(expected, outside, order)
+        return self._with_rule(features, scores, outside, order, keys, default_index)
+
+    def _without_rule(
+        self,
+        expected: FloatArray,
+        outside: npt.NDArray[np.float64],
+        order: tuple[int, ...],
+    ) -> Decision:
+        inside = [i for i in order if outside[i] <= self._card.max_outside]
+        if not inside or expected[inside[0]] <= 0.0:
+            detail = "Helion has no rule here and the model expects no gain"
+            return Decision(None, ReasonCode.NO_HELION_RULE, detail, order)
+        best = inside[0]
+        detail = (
+            f"Helion has no rule here; expected speed-up "
+            f"{np.exp(expected[best]):.2f} with failures counted"
+        )
+        return Decision(best, ReasonCode.NO_HELION_RULE, detail, order)
+
+    def _with_rule(
+        self,
+        features: FloatArray,
+        scores: Scores,
+        outside: npt.NDArray[np.float64],
+        order: tuple[int, ...],
+        keys: Sequence[str],
+        default_index: int,
+    ) -> Decision:
+        refusals = self._refusals(features, scores, outside)
+        by_bound = ranked(scores.lower_log, keys, default_index)
+        allowed = [i for i in by_bound if not refusals[i]]
+        best_of_all = by_bound[0] if by_bound else None
+        if not allowed or scores.gain_log[allowed[0]] <= 0.0:
+            detail = "no allowed candidate is predicted faster than the default"
+            if best_of_all is not None and scores.gain_log[best_of_all] > 0.0:
+                detail += f"; the best-ranked one is refused: {refusals[best_of_all]}"
+            return Decision(None, ReasonCode.DEFAULT_RANKED_FIRST, detail, order)
+        best = allowed[0]
+        gain, lower = scores.gain_log[best], scores.lower_log[best]
+        promise = f"predicted {np.exp(gain):.2f}x, at least {np.exp(lower):.2f}x"
+        if lower <= 0.0:
+            detail = f"{promise}: the lower bound does not beat the default"
+            return Decision(None, ReasonCode.GAIN_BELOW_MARGIN, detail, order)
+        return Decision(best, ReasonCode.GAIN_CERTAIN, promise, order)
+
+    def _refusals(
+        self, features: FloatArray, scores: Scores, outside: npt.NDArray[np.float64]
+    ) -> list[str]:
+        """Why each candidate may not replace a promoted default; "" where it may."""
+        words = [""] * len(features)
+        for guard in GUARDS:
+            for index in np.flatnonzero(~guard.keeps(features, self._column)):
+                words[index] = words[index] or f"guard: {guard.words}"
+        unlikely = scores.valid_probability < self._card.min_valid_probability
+        for index in np.flatnonzero(unlikely):
+            chance = scores.valid_probability[index]
+            words[index] = words[index] or f"{chance:.0%} likely to run well"
+        for index in np.flatnonzero(outside > self._card.max_outside):
+            words[index] = words[index] or "outside the training range"
+        return words
+
+    def _first_outside(self, row: FloatArray) -> str:
+        own = row[self._own]
+        outside = (own < self._low - self._slack) | (own > self._high + self._slack)
+        at = int(np.flatnonzero(outside)[0])
+        return f"{self._names[self._own[at]]}={own[at]:.4g}"
+
+
+def expected_gain_log(scores: Scores) -> FloatArray:
+    """float32[n]: gain in logs with a failure charged as a tenfold slowdown."""
+    chance = scores.valid_probability
+    return (chance * scores.gain_log + (1.0 - chance) * FAILURE_LOG).astype(np.float32)
+
+
+def ranked(
+    values: FloatArray, keys: Sequence[str], default_index: int
+) -> tuple[int, ...]:
+    """Candidates but the default, largest value first, ties by canonical text."""
+    others = (i for i in range(len(values)) if i != default_index)
+    return tuple(sorted(others, key=lambda i: (-float(values[i]), keys[i])))

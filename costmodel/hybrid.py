@@ -1,0 +1,207 @@
+"""Who decides: the learned pick if the gate passes, else Helion, else our analysis.
+
+The order of answers (`docs/architecture.md`, "What never changes"):
+
+1. the learned pick, where the gate believes its gain;
+2. Helion's default, where Helion has a rule for the kernel;
+3. our analytic pick, where it has none;
+4. the default, where nothing else is left.
+
+Everything here is pure: the same candidates, in whatever order, give the same pick.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from typing import Protocol
+
+import numpy as np
+
+from costmodel.features.classify import classify
+from costmodel.gate import Decision
+from costmodel.gate import Gate
+from costmodel.scorer import Scorer
+from costmodel.types import Candidate
+from costmodel.types import CandidateOrigin
+from costmodel.types import Config
+from costmodel.types import FloatArray
+from costmodel.types import KernelClass
+from costmodel.types import Pick
+from costmodel.types import PickSource
+from costmodel.types import ReasonCode
+from costmodel.types import Scores
+
+if TYPE_CHECKING:
+    from costmodel.features.extract import FeatureExtractor
+
+# How many of the best candidates a pick carries for whoever can measure a few: eight is
+# Helion's own number of configs in a final confirmation (design notes, anchors 3).
+SHORTLIST_LENGTH = 8
+
+
+class GatedScorer(Scorer, Protocol):
+    """A scorer with the gate that was calibrated for it."""
+
+    @property
+    def gate(self) -> Gate:
+        """When its gains are believed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which candidate, who chose it and why; indices into the candidates.
+
+    Attributes:
+        index: The candidate to use.
+        source: Who decided.
+        reason: Why, as a code.
+        detail: Why, in words.
+        order: All candidates but the default, best first by whoever ranked them.
+    """
+
+    index: int
+    source: PickSource
+    reason: ReasonCode
+    detail: str
+    order: tuple[int, ...]
+
+
+def canonical_text(config: Config) -> str:
+    """One spelling per config, to break ties by."""
+    return json.dumps(config, sort_keys=True, separators=(",", ":"), default=str)
+
+
+def decide(
+    features: FloatArray,
+    scores: Scores | None,
+    gate: Gate | None,
+    *,
+    default_index: int,
+    promoted: bool,
+    analytic_order: Sequence[int],
+    keys: Sequence[str],
+    model_problem: tuple[ReasonCode, str] | None = None,
+) -> Choice:
+    """Decide on arrays alone; serving and evaluation both end here.
+
+    Args:
+        features: float32[n, len(SCHEMA)] of the candidates.
+        scores: Of the same rows; None without a model.
+        gate: When to believe the scores; None without a model.
+        default_index: Candidate that is Helion's default.
+        promoted: Whether Helion has a rule for this kernel.
+        analytic_order: Candidates by our analytic estimate, best first.
+        keys: Canonical text of each candidate.
+        model_problem: Why there is no model, to be repeated in the answer.
+    """
+    others = tuple(i for i in analytic_order if i != default_index)
+    if scores is None or gate is None:
+        code, words = model_problem or (ReasonCode.NO_MODEL, "no model")
+        decision = Decision(None, code, words, others)
+    else:
+        decision = gate.decide(features, scores, default_index, promoted, keys)
+    reason, detail, order = decision.reason, decision.detail, decision.order
+    if decision.index is not None:
+        return Choice(decision.index, PickSource.LEARNED, reason, detail, order)
+    if promoted or not others:
+        detail += "; Helion's default stays"
+        return Choice(default_index, PickSource.DEFAULT, reason, detail, order)
+    detail += "; Helion has no rule for this kernel, so the analytic pick is used"
+    return Choice(others[0], PickSource.ANALYTIC, reason, detail, order)
+
+
+def choose(
+    extractor: FeatureExtractor,
+    candidates: Sequence[Candidate],
+    *,
+    model: GatedScorer | None,
+    promoted: bool,
+    default_index: int = 0,
+    analytic_order: Sequence[int] | None = None,
+    model_problem: tuple[ReasonCode, str] | None = None,
+) -> Pick:
+    """Pick one of the candidates and say why.
+
+    Args:
+        extractor: Features of the workload.
+        candidates: Feasible configs of it, Helion's default among them.
+        model: What scores them, with its gate; None means no usable model.
+        promoted: Whether Helion has a rule for this kernel.
+        default_index: Where the default is.
+        analytic_order: Candidates by analytic merit, best first; None means those that
+            the analytic heuristics proposed, as listed, then by estimated time.
+        model_problem: Why there is no model.
+
+    Raises:
+        UnreadableKernelError: A candidate's features cannot be resolved.
+    """
+    configs = [candidate.config for candidate in candidates]
+    default = configs[default_index]
+    features = extractor.matrix(configs, default)
+    scores = model.score(features) if model is not None else None
+    keys = [canonical_text(config) for config in configs]
+    if analytic_order is None:
+        analytic_order = analytic_ranking(extractor, candidates, keys)
+    choice = decide(
+        features,
+        scores,
+        model.gate if model is not None else None,
+        default_index=default_index,
+        promoted=promoted,
+        analytic_order=analytic_order,
+        keys=keys,
+        model_problem=model_problem,
+    )
+    others = [i for i in choice.order if i != choice.index]
+    runner_up = others[0] if others else None
+    shortlist = [choice.index, *others][:SHORTLIST_LENGTH]
+    return Pick(
+        config=configs[choice.index],
+        source=choice.source,
+        reason=choice.reason,
+        detail=choice.detail,
+        predicted_speedup=_speedup(scores, choice.index, default_index),
+        speedup_lower=_speedup(scores, choice.index, default_index, lower=True),
+        runner_up=None if runner_up is None else configs[runner_up],
+        runner_up_speedup=_speedup(scores, runner_up, default_index),
+        default=default,
+        kernel_class=KernelClass(classify(extractor.graph)),
+        model_id=model.model_id if model is not None else None,
+        n_candidates=len(candidates),
+        shortlist=tuple(configs[i] for i in shortlist),
+    )
+
+
+def analytic_ranking(
+    extractor: FeatureExtractor, candidates: Sequence[Candidate], keys: Sequence[str]
+) -> tuple[int, ...]:
+    """Analytic proposals in their own order, then the rest by estimated time."""
+    estimate_us = extractor.analytic_us([candidate.config for candidate in candidates])
+    proposed = [
+        i
+        for i, candidate in enumerate(candidates)
+        if candidate.origin is CandidateOrigin.ANALYTIC
+    ]
+    rest = sorted(
+        set(range(len(candidates))) - set(proposed),
+        key=lambda i: (float(estimate_us[i]), keys[i]),
+    )
+    return (*proposed, *rest)
+
+
+def _speedup(
+    scores: Scores | None, index: int | None, default_index: int, lower: bool = False
+) -> float | None:
+    """Predicted default time / candidate time; exactly 1 for the default."""
+    if index is None:
+        return None
+    if index == default_index:
+        return 1.0
+    if scores is None:
+        return None
+    logs = scores.lower_log if lower else scores.gain_log
+    return float(np.exp(np.float64(logs[index])))

@@ -1,0 +1,89 @@
+"""Where things are in a feature row, by name and not by number.
+
+Everything that reads a single column (guards, null scorers, class groups) looks it up
+here once, so that a renamed feature fails at import in one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from costmodel.types import FloatArray
+
+if TYPE_CHECKING:
+    from costmodel.features.schema import FeatureSchema
+
+
+class Column:
+    """Looks up a feature's column by name.
+
+    A plain `KeyError` on an unknown name: features and their readers ship together, so
+    that is a programming error, which a test catches.
+    """
+
+    def __init__(self, schema: FeatureSchema) -> None:
+        self._index = {name: index for index, name in enumerate(schema.names)}
+
+    def __call__(self, name: str) -> int:
+        return self._index[name]
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """Where the three blocks of a feature row are, by column.
+
+    Attributes:
+        base: Columns of the candidate's own features.
+        difference: Columns of candidate minus reference, in the same order as `base`.
+        workload: Columns that are equal for all candidates of one workload.
+    """
+
+    base: slice
+    difference: slice
+    workload: slice
+
+    @classmethod
+    def of(cls, schema: FeatureSchema) -> RowLayout:
+        """The blocks of a schema, which lie in this order and without gaps."""
+        n_base = sum(group == "base" for group in schema.groups)
+        return cls(
+            base=slice(0, n_base),
+            difference=slice(n_base, 2 * n_base),
+            workload=slice(2 * n_base, len(schema.names)),
+        )
+
+    def against(self, features: FloatArray, reference_row: FloatArray) -> FloatArray:
+        """The same candidates compared with another reference.
+
+        Args:
+            features: float32[n, n_features], compared with whatever reference.
+            reference_row: float32[n_features], the row of the new reference.
+
+        Returns:
+            float32[n, n_features] as `FeatureExtractor.differences` makes them.
+        """
+        moved = features.copy()
+        moved[:, self.difference] = features[:, self.base] - reference_row[self.base]
+        return moved
+
+    def at_reference(self, features: FloatArray) -> FloatArray:
+        """Each row's reference, as a row compared with itself.
+
+        Args:
+            features: float32[n, n_features].
+
+        Returns:
+            float32[n, n_features]: the reference's base features, no differences, the
+            same workload. The row of the reference itself comes back to the bit.
+        """
+        moved = features.copy()
+        moved[:, self.base] = features[:, self.base] - features[:, self.difference]
+        moved[:, self.difference] = 0.0
+        return moved
+
+    def is_reference(self, features: FloatArray) -> np.ndarray:
+        """bool[n]: rows that do not differ from their reference in any feature."""
+        return ~features[:, self.difference].any(axis=1)

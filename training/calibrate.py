@@ -1,0 +1,191 @@
+"""Set the gate's numbers from predictions on families left out of training.
+
+For each workload that Helion has a rule for, the pick that a gate without margin would
+make, its predicted gain and its measured gain are one calibration point. The margin of
+a class group is the smallest under which at most 3 % of its workloads would be harmed
+and none would fall below 0.95 of the default.
+
+A handful of workloads cannot show that 3 % are harmed, so that number is shrunk towards
+a prior: with n workloads it weighs n / (n + 20). The prior is what nested
+cross-validation on 37 H200 workloads found (design notes, prototype: 0.06-0.08 for dot
+kernels, 0.13-0.15 for the others). Shrinking only ever raises a margin: where the data
+ask for more than the prior, they are believed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+
+import numpy as np
+
+from costmodel.card import GateCard
+from costmodel.features.schema import FeatureSchema
+from costmodel.gate import FAILURE_LOG
+from costmodel.gate import Gate
+from costmodel.gate import class_group
+from costmodel.hybrid import canonical_text
+from costmodel.training.labelled import LabelledWorkload
+from costmodel.types import FloatArray
+
+PRIOR_MARGIN_LOG = {"dot": 0.08, "other": 0.14}
+PRIOR_WORKLOADS = 20
+MAX_HARM_SHARE = 0.03
+WORST_SPEEDUP = 0.95
+
+# A replacement of a default that works must itself very likely work. On held-out
+# families the validity model separates with an AUC near 0.89 (design notes), and about
+# 85 % of tried configs run well, so 0.7 refuses those it doubts and few others.
+MIN_VALID_PROBABILITY = 0.7
+
+# No workload is refused for a few odd features, and none is answered of which a third
+# was never seen; between the two, what left-out families looked like decides.
+MIN_OUTSIDE_LIMIT = 0.10
+MAX_OUTSIDE_LIMIT = 0.33
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutPrediction:
+    """What a model that never saw a workload's family predicts for it.
+
+    Attributes:
+        workload: The workload.
+        gain_log: float32[n], predicted ln(default time / time).
+        valid_probability: float32[n].
+        outside_share: Share of the default's features outside that model's range.
+    """
+
+    workload: LabelledWorkload
+    gain_log: FloatArray
+    valid_probability: FloatArray
+    outside_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationPoint:
+    """One workload's pick without a margin: promised and kept."""
+
+    group: str
+    promised_log: float
+    kept_log: float
+    noise_floor_log: float
+
+    @property
+    def is_harm(self) -> bool:
+        """Slower than the default beyond noise."""
+        return self.kept_log < -self.noise_floor_log
+
+    @property
+    def is_disaster(self) -> bool:
+        """Harm that no share of good picks makes up for."""
+        return self.is_harm and self.kept_log < np.log(WORST_SPEEDUP)
+
+
+def training_range(
+    workloads: Sequence[LabelledWorkload],
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Smallest and largest value of each feature over all rows."""
+    low = np.min([one.features.min(axis=0) for one in workloads], axis=0)
+    high = np.max([one.features.max(axis=0) for one in workloads], axis=0)
+    return tuple(map(float, low)), tuple(map(float, high))
+
+
+def uncalibrated_gate(workloads: Sequence[LabelledWorkload]) -> GateCard:
+    """A gate without margins that knows the training range of these workloads."""
+    low, high = training_range(workloads)
+    return GateCard(
+        margin_log=dict.fromkeys(PRIOR_MARGIN_LOG, 0.0),
+        range_low=low,
+        range_high=high,
+        max_outside=1.0,
+        min_valid_probability=MIN_VALID_PROBABILITY,
+    )
+
+
+def calibrated_gate(
+    predictions: Sequence[HeldOutPrediction],
+    trained_on: Sequence[LabelledWorkload],
+    schema: FeatureSchema,
+) -> GateCard:
+    """The gate for a model trained on some workloads, from held-out predictions.
+
+    Args:
+        predictions: Of workloads whose family was left out when they were predicted.
+        trained_on: What the model that the gate is for was trained on.
+        schema: Of the features.
+    """
+    card = uncalibrated_gate(trained_on)
+    points, totals = calibration_points(predictions, card, schema)
+    margins = {
+        group: margin_of([p for p in points if p.group == group], totals[group], prior)
+        for group, prior in PRIOR_MARGIN_LOG.items()
+    }
+    seen_outside = max((p.outside_share for p in predictions), default=0.0)
+    limit = float(np.clip(seen_outside, MIN_OUTSIDE_LIMIT, MAX_OUTSIDE_LIMIT))
+    return replace(card, margin_log=margins, max_outside=limit)
+
+
+def calibration_points(
+    predictions: Sequence[HeldOutPrediction], card: GateCard, schema: FeatureSchema
+) -> tuple[list[CalibrationPoint], dict[str, int]]:
+    """Picks of a gate without margin, and how many workloads each group has.
+
+    Only workloads that Helion has a rule for: elsewhere no margin applies.
+    """
+    group_of = class_group(schema)
+    points = []
+    totals = dict.fromkeys(PRIOR_MARGIN_LOG, 0)
+    for prediction in predictions:
+        workload = prediction.workload
+        if not workload.promoted:
+            continue
+        group = group_of(workload.features[:1])[0]
+        totals[group] += 1
+        gate = Gate(card, schema)
+        scores = gate.bounded(
+            workload.features, prediction.gain_log, prediction.valid_probability
+        )
+        keys = [canonical_text(config) for config in workload.configs]
+        decision = gate.decide(
+            workload.features, scores, workload.default_index, True, keys
+        )
+        if decision.index is None:
+            continue
+        ran = workload.is_ok[decision.index]
+        kept = -workload.log_ratio[decision.index] if ran else FAILURE_LOG
+        points.append(
+            CalibrationPoint(
+                group=group,
+                promised_log=float(prediction.gain_log[decision.index]),
+                kept_log=float(kept),
+                noise_floor_log=workload.noise_floor_log,
+            )
+        )
+    return points, totals
+
+
+def margin_of(
+    points: Sequence[CalibrationPoint], n_workloads: int, prior_log: float
+) -> float:
+    """Margin of one class group.
+
+    Args:
+        points: Its calibration points.
+        n_workloads: Its workloads, those without a point included.
+        prior_log: Margin believed before any data.
+    """
+    data_log = smallest_safe_margin(points, n_workloads)
+    weight = n_workloads / (n_workloads + PRIOR_WORKLOADS)
+    return max(data_log, weight * data_log + (1.0 - weight) * prior_log)
+
+
+def smallest_safe_margin(points: Sequence[CalibrationPoint], n_workloads: int) -> float:
+    """Smallest margin that keeps harm and disasters within the limits; 0 for none."""
+    for margin in sorted({0.0, *(point.promised_log for point in points)}):
+        let_through = [point for point in points if point.promised_log > margin]
+        harmed = sum(point.is_harm for point in let_through)
+        disaster = any(point.is_disaster for point in let_through)
+        if harmed <= MAX_HARM_SHARE * n_workloads and not disaster:
+            return float(margin)
+    return 0.0

@@ -1,0 +1,214 @@
+"""Fit the forest: bags of pair and regression trees, and one validity model.
+
+Bags differ in how much each workload weighs: a Bayesian bootstrap over workloads
+(Rubin, Annals of Statistics 1981) rather than one that drops some, because with few
+workloads each dropped one is a kind of kernel never seen.
+
+Every fit uses one thread and fixed seeds: the same corpus gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from dataclasses import dataclass
+from dataclasses import field
+
+import numpy as np
+import numpy.typing as npt
+import xgboost
+
+from costmodel.errors import NotEnoughDataError
+from costmodel.forest import Forest
+from costmodel.layout import RowLayout
+from costmodel.training.labelled import LabelledWorkload
+from costmodel.training.merge import merged
+from costmodel.training.objective import Examples
+from costmodel.training.objective import pair_examples
+from costmodel.training.objective import regression_examples
+from costmodel.training.objective import validity_examples
+
+
+@dataclass(frozen=True, slots=True)
+class FitSettings:
+    """Numbers of the fit; defaults are those that sufficed on 37 H200 workloads.
+
+    Attributes:
+        n_bags: Ensembles averaged.
+        n_trees: Boosting rounds of each ranking part.
+        n_validity_trees: Boosting rounds of the validity model.
+        max_depth: Of each tree.
+        learning_rate: Shrinkage per round.
+        column_share: Features offered to each tree.
+        min_child_weight: Smallest leaf, in rows of average weight.
+        max_bin: Histogram bins; most features are powers of two, so 64 lose nothing.
+        n_references: References per workload in pair examples, besides the default.
+        pair_share: Weight of the pair trees; the rest is the regression trees'.
+        seed: Of every draw.
+    """
+
+    n_bags: int = 3
+    n_trees: int = 180
+    n_validity_trees: int = 90
+    max_depth: int = 5
+    learning_rate: float = 0.09
+    column_share: float = 0.4
+    min_child_weight: float = 20.0
+    max_bin: int = 64
+    n_references: int = 8
+    pair_share: float = 0.5
+    seed: int = 0
+
+    def as_parameters(self) -> dict[str, float]:
+        """Plain numbers by name, for the card and for tracking."""
+        return {name: float(value) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Error by boosting round of the first bag's pair trees.
+
+    Attributes:
+        train_rmse: On the examples fitted, in log ratio.
+        held_out_rmse: On examples of workloads left out; empty without any.
+    """
+
+    train_rmse: tuple[float, ...] = field(default=())
+    held_out_rmse: tuple[float, ...] = field(default=())
+
+
+def fit(
+    workloads: Sequence[LabelledWorkload],
+    layout: RowLayout,
+    settings: FitSettings,
+    schema_hash: str,
+    held_out: Sequence[LabelledWorkload] = (),
+) -> tuple[Forest, Curves]:
+    """Fit a forest on labelled workloads.
+
+    Args:
+        workloads: What to learn from, at least one.
+        layout: Column blocks of their rows.
+        settings: Numbers of the fit.
+        schema_hash: Stored with the trees.
+        held_out: Only watched, round by round, never learned from.
+
+    Raises:
+        NotEnoughDataError: No workload to learn from.
+    """
+    if not workloads:
+        raise NotEnoughDataError(
+            "expected at least one workload with a measured default, found none: "
+            "import logs first"
+        )
+    parts: list[tuple[xgboost.Booster, float]] = []
+    curves = Curves()
+    for bag in range(settings.n_bags):
+        rng = np.random.default_rng([settings.seed, bag])
+        weight = rng.exponential(size=len(workloads)) + 0.25
+        pairs = pair_examples(workloads, layout, weight, settings.n_references, rng)
+        watched = _watched(held_out, layout, settings) if bag == 0 else None
+        pair_booster, bag_curves = _boost(pairs, settings, bag, watched)
+        curves = bag_curves if bag == 0 else curves
+        plain = regression_examples(workloads, weight)
+        plain_booster, _ = _boost(plain, settings, bag)
+        parts.append((pair_booster, settings.pair_share / settings.n_bags))
+        parts.append((plain_booster, (1.0 - settings.pair_share) / settings.n_bags))
+    uniform = np.ones(len(workloads))
+    parts.append((_boost_validity(workloads, uniform, settings), 1.0))
+    n_rank_trees = 2 * settings.n_bags * settings.n_trees
+    booster = merged(parts, {"schema": schema_hash, "n_rank_trees": str(n_rank_trees)})
+    n_trees = n_rank_trees + settings.n_validity_trees
+    return Forest(booster, layout, n_rank_trees, n_trees), curves
+
+
+def _watched(
+    held_out: Sequence[LabelledWorkload], layout: RowLayout, settings: FitSettings
+) -> Examples | None:
+    if not held_out:
+        return None
+    rng = np.random.default_rng([settings.seed, 10_000])
+    even = np.ones(len(held_out))
+    return pair_examples(held_out, layout, even, settings.n_references, rng)
+
+
+def _boost(
+    examples: Examples,
+    settings: FitSettings,
+    bag: int,
+    watched: Examples | None = None,
+) -> tuple[xgboost.Booster, Curves]:
+    data = _matrix(examples, settings)
+    evals = []
+    if watched is not None:
+        evals = [(data, "train"), (_matrix(watched, settings, ref=data), "held_out")]
+    history: dict[str, dict[str, list[float]]] = {}
+    booster = xgboost.train(
+        {
+            **_common(settings, bag),
+            "objective": "reg:squarederror",
+            "min_child_weight": _leaf_weight(settings, len(examples.target)),
+            "base_score": 0.0,
+        },
+        data,
+        num_boost_round=settings.n_trees,
+        evals=evals,
+        evals_result=history,
+        verbose_eval=False,
+    )
+    curves = Curves(
+        train_rmse=tuple(history.get("train", {}).get("rmse", ())),
+        held_out_rmse=tuple(history.get("held_out", {}).get("rmse", ())),
+    )
+    return booster, curves
+
+
+def _boost_validity(
+    workloads: Sequence[LabelledWorkload],
+    workload_weight: npt.NDArray[np.float64],
+    settings: FitSettings,
+) -> xgboost.Booster:
+    examples = validity_examples(workloads, workload_weight)
+    return xgboost.train(
+        {
+            **_common(settings, bag=0),
+            "objective": "binary:logistic",
+            # Probability 0.5 is margin 0, so that the trees alone make the margin.
+            "base_score": 0.5,
+            "min_child_weight": 1.0,
+            "max_depth": max(2, settings.max_depth - 1),
+        },
+        _matrix(examples, settings),
+        num_boost_round=settings.n_validity_trees,
+        verbose_eval=False,
+    )
+
+
+def _leaf_weight(settings: FitSettings, n_examples: int) -> float:
+    """The smallest leaf, eased where there are too few rows to fill leaves at all."""
+    return min(settings.min_child_weight, max(1.0, n_examples / 50))
+
+
+def _common(settings: FitSettings, bag: int) -> dict[str, float | int | str]:
+    return {
+        "tree_method": "hist",
+        "max_depth": settings.max_depth,
+        "eta": settings.learning_rate,
+        "colsample_bytree": settings.column_share,
+        "max_bin": settings.max_bin,
+        "nthread": 1,
+        "seed": settings.seed * 1000 + bag,
+    }
+
+
+def _matrix(
+    examples: Examples, settings: FitSettings, ref: xgboost.DMatrix | None = None
+) -> xgboost.QuantileDMatrix:
+    return xgboost.QuantileDMatrix(
+        examples.rows,
+        label=examples.target,
+        weight=examples.weight,
+        max_bin=settings.max_bin,
+        nthread=1,
+        ref=ref,
+    )

@@ -1,0 +1,171 @@
+"""Judge cross-fitted predictions: each method's pick, workload by workload.
+
+The serving code decides here too (`hybrid.decide`), on the candidates that the corpus
+measured, so that what is judged is what is shipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from costmodel.features.schema import FeatureSchema
+from costmodel.gate import Gate
+from costmodel.gate import expected_gain_log
+from costmodel.gate import ranked
+from costmodel.hybrid import Choice
+from costmodel.hybrid import canonical_text
+from costmodel.hybrid import decide
+from costmodel.layout import RowLayout
+from costmodel.training import baselines
+from costmodel.training.calibrate import HeldOutPrediction
+from costmodel.training.crossfit import FoldResult
+from costmodel.training.labelled import LabelledWorkload
+from costmodel.training.metrics import Outcome
+from costmodel.training.metrics import outcome
+from costmodel.training.metrics import summary
+
+GATED = "costmodel"
+UNGATED = "costmodel, no gate"
+DEFAULT = "Helion default"
+ANALYTIC = "analytic alone"
+NEIGHBOUR = "nearest neighbour"
+RANDOM = "random"
+METHODS = (GATED, UNGATED, DEFAULT, ANALYTIC, NEIGHBOUR, RANDOM)
+
+# How many measured picks the regret curve goes to; eight is Helion's own confirmation.
+CURVE_KS = (1, 2, 3, 4, 5, 6, 7, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedWorkload:
+    """One held-out workload and what every method did to it.
+
+    Attributes:
+        workload: The workload.
+        choice: What the gated model decided.
+        outcomes: By method; chance has one outcome per draw.
+    """
+
+    workload: LabelledWorkload
+    choice: Choice
+    outcomes: dict[str, tuple[Outcome, ...]]
+
+    @property
+    def gated(self) -> Outcome:
+        """What the shipped way of picking did."""
+        return self.outcomes[GATED][0]
+
+    @property
+    def ungated(self) -> Outcome:
+        """The same model, believed blindly."""
+        return self.outcomes[UNGATED][0]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """All held-out workloads under one protocol.
+
+    Attributes:
+        protocol: Such as "leave one family out".
+        judged: One per held-out workload.
+        not_applicable: Why there is nothing to judge, or "".
+    """
+
+    protocol: str
+    judged: tuple[JudgedWorkload, ...]
+    not_applicable: str = ""
+
+    def summary_of(
+        self, method: str, kernel_class: str | None = None
+    ) -> dict[str, float]:
+        """Aggregate numbers of one method, over all workloads or one class."""
+        outcomes: list[Outcome] = []
+        groups: list[str] = []
+        for one in self.judged:
+            if kernel_class is None or one.workload.kernel_class == kernel_class:
+                outcomes += one.outcomes[method]
+                groups += [one.workload.source_digest] * len(one.outcomes[method])
+        return summary(outcomes, groups)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Kernel classes among the judged workloads, sorted."""
+        return tuple(sorted({str(one.workload.kernel_class) for one in self.judged}))
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers of the gated and the ungated model, flat, for card and tracking."""
+        if not self.judged:
+            return {}
+        ungated = self.summary_of(UNGATED)
+        named = {f"ungated_{name}": value for name, value in ungated.items()}
+        return {**self.summary_of(GATED), **named}
+
+
+def judge(
+    protocol: str, results: Sequence[FoldResult], schema: FeatureSchema
+) -> Evaluation:
+    """Let every method pick on every held-out workload."""
+    judged = [
+        _judge_one(prediction, result, schema)
+        for result in results
+        for prediction in result.predictions
+    ]
+    judged.sort(key=lambda one: one.workload.workload_id)
+    return Evaluation(protocol, tuple(judged))
+
+
+def _judge_one(
+    prediction: HeldOutPrediction, result: FoldResult, schema: FeatureSchema
+) -> JudgedWorkload:
+    workload = prediction.workload
+    default = workload.default_index
+    keys = [canonical_text(config) for config in workload.configs]
+    gate = Gate(result.gate, schema)
+    scores = gate.bounded(
+        workload.features, prediction.gain_log, prediction.valid_probability
+    )
+    analytic = baselines.analytic_ranking(workload)
+    choice = decide(
+        workload.features,
+        scores,
+        gate,
+        default_index=default,
+        promoted=workload.promoted,
+        analytic_order=analytic,
+        keys=keys,
+    )
+    expected = expected_gain_log(scores)
+    by_gain = ranked(expected, keys, default)
+    blind = by_gain[0] if by_gain and expected[by_gain[0]] > 0.0 else default
+    neighbour = baselines.neighbour_ranking(result.neighbour, workload)
+    layout = RowLayout.of(schema)
+    picks: dict[str, list[tuple[int, Sequence[int]]]] = {
+        GATED: [(choice.index, (choice.index, *_without(choice.order, choice.index)))],
+        UNGATED: [(blind, by_gain)],
+        DEFAULT: [(default, ())],
+        ANALYTIC: [(analytic[0], analytic)],
+        NEIGHBOUR: [(neighbour[0], neighbour)],
+        RANDOM: [(one[0], one) for one in baselines.random_rankings(workload, layout)],
+    }
+    outcomes = {
+        method: tuple(_outcome(workload, pick, order) for pick, order in choices)
+        for method, choices in picks.items()
+    }
+    return JudgedWorkload(workload, choice, outcomes)
+
+
+def _without(order: Sequence[int], index: int) -> tuple[int, ...]:
+    return tuple(i for i in order if i != index)
+
+
+def _outcome(workload: LabelledWorkload, pick: int, order: Sequence[int]) -> Outcome:
+    return outcome(
+        workload.log_ratio,
+        workload.is_ok,
+        workload.default_index,
+        pick,
+        order,
+        workload.noise_floor_log,
+        CURVE_KS,
+    )

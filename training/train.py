@@ -1,0 +1,156 @@
+"""One training, end to end: cross-fit, judge, calibrate, fit on everything.
+
+The published model is fitted on all workloads; its gate is calibrated on the outer
+held-out predictions, and its card carries the cross-validated metrics. The metrics are
+of the protocol, not of the published trees: those have seen every workload.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from costmodel.card import ModelCard
+from costmodel.errors import NotEnoughDataError
+from costmodel.features.schema import FeatureSchema
+from costmodel.layout import RowLayout
+from costmodel.learned import BUNDLED_NAME
+from costmodel.learned import LearnedModel
+from costmodel.training.calibrate import calibrated_gate
+from costmodel.training.crossfit import FoldResult
+from costmodel.training.crossfit import cross_fit
+from costmodel.training.crossfit import family_folds
+from costmodel.training.crossfit import shape_folds
+from costmodel.training.fit import Curves
+from costmodel.training.fit import FitSettings
+from costmodel.training.fit import fit
+from costmodel.training.judge import Evaluation
+from costmodel.training.judge import judge
+from costmodel.training.labelled import LabelledWorkload
+
+FAMILY_PROTOCOL = "leave one family out"
+SHAPE_PROTOCOL = "leave one shape out"
+
+_LIBRARIES = ("helion", "helion-costmodel", "numpy", "scikit-learn", "torch", "xgboost")
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What one training made.
+
+    Attributes:
+        model: Fitted on everything, gated, ready to publish.
+        trees: The booster's UBJ bytes.
+        by_family: Cross-validated by family.
+        by_shape: Cross-validated by shape; may say that it is not applicable.
+        curves: Error by boosting round, averaged over the family folds.
+        settings: Numbers of the fit.
+    """
+
+    model: LearnedModel
+    trees: bytes
+    by_family: Evaluation
+    by_shape: Evaluation
+    curves: Curves
+    settings: FitSettings
+
+
+def train(
+    workloads: Sequence[LabelledWorkload],
+    schema: FeatureSchema,
+    corpus_digest: str,
+    settings: FitSettings | None = None,
+    name: str = BUNDLED_NAME,
+    git_commit: str = "unknown",
+) -> Training:
+    """Train, judge and calibrate.
+
+    Args:
+        workloads: Labelled workloads of at least two families.
+        schema: Schema of their features.
+        corpus_digest: Digest of the measurements, for the card.
+        settings: Numbers of the fit.
+        name: Registered name.
+        git_commit: Of this project, for the card.
+
+    Raises:
+        NotEnoughDataError: Fewer than two families, so nothing can be left out.
+    """
+    settings = settings or FitSettings()
+    folds = family_folds(workloads)
+    if not folds:
+        raise NotEnoughDataError(
+            f"expected workloads of at least two families to leave one out, found "
+            f"{len({one.family for one in workloads})} "
+            f"({len(workloads)} workloads): import more logs"
+        )
+    results = cross_fit(workloads, folds, schema, settings)
+    by_family = judge(FAMILY_PROTOCOL, results, schema)
+    by_shape = _judge_shapes(workloads, schema, settings)
+    held_out = [one for result in results for one in result.predictions]
+    gate = calibrated_gate(held_out, workloads, schema)
+    forest, _ = fit(workloads, RowLayout.of(schema), settings, schema.hash)
+    trees = bytes(forest.booster.save_raw("ubj"))
+    card = ModelCard(
+        name=name,
+        schema_hash=schema.hash,
+        group_hashes=dict(schema.group_hashes),
+        feature_names=tuple(schema.names),
+        n_rank_trees=forest.n_rank_trees,
+        n_trees=forest.n_trees,
+        booster_sha256=hashlib.sha256(trees).hexdigest(),
+        gate=gate,
+        corpus_digest=corpus_digest,
+        families=tuple(sorted({one.family for one in workloads})),
+        hardware=tuple(sorted({one.hardware for one in workloads})),
+        n_workloads=len(workloads),
+        n_rows=sum(one.n_rows for one in workloads),
+        metrics=by_family.metrics(),
+        parameters=settings.as_parameters(),
+        versions=library_versions(),
+        git_commit=git_commit,
+    )
+    return Training(
+        model=LearnedModel(forest.booster, card, schema),
+        trees=trees,
+        by_family=by_family,
+        by_shape=by_shape,
+        curves=_mean_curves(results),
+        settings=settings,
+    )
+
+
+def _judge_shapes(
+    workloads: Sequence[LabelledWorkload], schema: FeatureSchema, settings: FitSettings
+) -> Evaluation:
+    folds = shape_folds(workloads)
+    if not folds:
+        return Evaluation(SHAPE_PROTOCOL, (), "not applicable (one shape per kernel)")
+    # Siblings stay in training, so this answers "another shape of a known kernel".
+    results = cross_fit(workloads, folds, schema, settings)
+    return judge(SHAPE_PROTOCOL, results, schema)
+
+
+def _mean_curves(results: Sequence[FoldResult]) -> Curves:
+    """Average over folds, round by round."""
+
+    def mean(curves: list[tuple[float, ...]]) -> tuple[float, ...]:
+        return tuple(sum(column) / len(curves) for column in zip(*curves, strict=True))
+
+    return Curves(
+        train_rmse=mean([one.curves.train_rmse for one in results]),
+        held_out_rmse=mean([one.curves.held_out_rmse for one in results]),
+    )
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of what a model depends on, as installed."""
+    found = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "absent"
+    return found
