@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from costmodel.datasets.audit import Finding
 from costmodel.datasets.audit import Outcome
 from costmodel.datasets.audit import Stage
+from costmodel.datasets.identity import digest_of
 from costmodel.datasets.identity import workload_id
 from costmodel.datasets.noise import indistinguishable
 from costmodel.datasets.noise import noise_floor_log
@@ -48,6 +49,25 @@ Classify = Callable[[WorkloadRecord], str]
 
 KeyOf = Callable[[Config], str]
 """Equal for full configs that make one program; `canonical.config_id` if not given."""
+
+# Knobs that change nothing but the machine code and its shared memory: not the grid,
+# not the threads of a block, not what a descriptor of the host's describes.
+_CODE_ONLY = frozenset(
+    {
+        "atomic_indexing",
+        "indexing",
+        "load_cache_modifiers",
+        "load_eviction_policies",
+        "num_stages",
+        "range_flattens",
+        "range_multi_buffers",
+        "range_num_stages",
+        "range_unroll_factors",
+        "range_warp_specializes",
+        "static_ranges",
+        "store_cache_modifiers",
+    }
+)
 
 # Which failure counts if a config failed in several ways: the one that says most.
 _GRAVEST = (
@@ -144,6 +164,7 @@ def clean(
     Returns:
         The run, cleaned.
     """
+    regime = _regime(run)
     spelled = _spellings(run)
     template = make_template(spelled.values())
     full = {one: canonical_config(spelled[one], template) for one in spelled}
@@ -154,7 +175,7 @@ def clean(
     measurements = []
     for twin_ids in groups:
         attempts = [one for twin in twin_ids for one in by_id[twin]]
-        made = _measure(run, twin_ids, attempts, spelled, full)
+        made = _measure(run, regime, twin_ids, attempts, spelled, full)
         if made is not None:
             measurements.append(made)
     measurements = _fill_copies(run, measurements, by_id)
@@ -163,7 +184,7 @@ def clean(
         run=run,
         workload_id=workload_id(run.record, run.side) if run.record else "",
         family=_family(run, classify),
-        regime=(run.side.regime if run.side else None) or BACK_TO_BACK,
+        regime=regime,
         template=template,
         measurements=tuple(measurements),
         tie_ids=_ties(measurements),
@@ -180,41 +201,54 @@ def _spellings(run: RecordedRun) -> dict[str, Config]:
     return {config: configs[config] for config in sorted(configs)}
 
 
+def _regime(run: RecordedRun) -> str:
+    """The side file's, if it has readings to compare in it; else Helion's."""
+    side = run.side
+    if side is None or side.regime is None:
+        return BACK_TO_BACK
+    has_own = any(one.readings_us for one in side.attempts.values())
+    return side.regime if has_own or side.interleaved_us else BACK_TO_BACK
+
+
 def _groups(
     run: RecordedRun, full: Mapping[str, Config], key_of: KeyOf
 ) -> list[tuple[str, ...]]:
-    """Config ids that are one program: by canonical form, then by generated code."""
+    """Config ids that are one program: by canonical form, then by machine code."""
     groups: dict[str, list[str]] = defaultdict(list)
     for one, config in full.items():
         groups[key_of(config)].append(one)
-    side = run.side
-    by_code: dict[str, str] = {}
-    for key in sorted(groups) if side is not None else ():
-        digests = sorted(
-            {
-                side.attempts[one].code_digest
-                for one in groups[key]
-                if one in side.attempts and side.attempts[one].code_digest
-            }
-        )
-        owner = next((by_code[d] for d in digests if d in by_code), key)
-        by_code.update(dict.fromkeys(digests, owner))
+    owner_of: dict[str, str] = {}
+    for key in sorted(groups):
+        codes = [_code_key(run, one, full[one]) for one in sorted(groups[key])]
+        known = [code for code in codes if code is not None]
+        owner = next((owner_of[code] for code in known if code in owner_of), key)
+        owner_of.update(dict.fromkeys(known, owner))
         if owner != key:
             groups[owner] += groups.pop(key)
     return [tuple(sorted(ids)) for ids in groups.values()]
 
 
+def _code_key(run: RecordedRun, one: str, full: Config) -> str | None:
+    """Equal for configs with the same machine code, shared memory and launch."""
+    facts = run.side.attempts.get(one) if run.side is not None else None
+    if facts is None or facts.code_digest is None:
+        return None
+    launch = {key: value for key, value in full.items() if key not in _CODE_ONLY}
+    return digest_of([facts.code_digest, facts.smem_bytes, facts.acf_id, launch])
+
+
 def _measure(
     run: RecordedRun,
+    regime: str,
     twin_ids: Sequence[str],
     attempts: Sequence[Attempt],
     spelled: Mapping[str, Config],
     full: Mapping[str, Config],
 ) -> Measurement | None:
     """Label one program; None if nothing at all is known of it."""
-    readings, quality = _label(run, twin_ids, attempts)
+    readings, quality = _label(run, regime, twin_ids, attempts)
     status = _status(attempts, bool(readings))
-    if status is None:
+    if status is None or (status is Status.OK and not readings):
         return None
     if status is not Status.OK:
         readings, quality = (), LabelQuality.NONE
@@ -235,7 +269,13 @@ def _measure(
         latency_us=latency_us,
         readings_us=readings,
         n_failures=sum(one.status.is_failure for one in attempts),
-        noise_floor_log=noise_floor_log(latency_us or math.nan, len(readings), quality),
+        noise_floor_log=noise_floor_log(
+            latency_us or math.nan,
+            len(readings),
+            quality,
+            regime,
+            run.side.noise_floor_log if run.side is not None else None,
+        ),
         label_quality=quality,
         is_default=is_default,
         facts=_facts(run, twin_ids, chosen),
@@ -243,7 +283,10 @@ def _measure(
 
 
 def _label(
-    run: RecordedRun, twin_ids: Sequence[str], attempts: Iterable[Attempt]
+    run: RecordedRun,
+    regime: str,
+    twin_ids: Sequence[str],
+    attempts: Iterable[Attempt],
 ) -> tuple[tuple[float, ...], LabelQuality]:
     """The best kind of readings a program has, sorted, and which kind that is."""
     side = run.side
@@ -253,7 +296,11 @@ def _label(
         for twin in twin_ids:
             interleaved += side.interleaved_us.get(twin, ())
             own += side.attempts[twin].readings_us if twin in side.attempts else ()
-    timed = [one for one in attempts if one.status is Status.OK and one.latency_us]
+    timed = [
+        one
+        for one in attempts
+        if one.status is Status.OK and one.latency_us and regime == BACK_TO_BACK
+    ]
     again = [one.latency_us for one in timed if one.phase is Phase.REBENCHMARK]
     later = own + [
         one.latency_us
@@ -279,7 +326,7 @@ def _status(attempts: Sequence[Attempt], has_readings: bool) -> Status | None:
     statuses = Counter(one.status for one in attempts)
     if statuses[Status.ACCURACY_ERROR]:
         return Status.ACCURACY_ERROR  # a wrong result is never fast
-    if has_readings:
+    if has_readings or statuses[Status.OK]:
         return Status.OK
     if statuses[Status.DEDUPLICATED]:
         return Status.DEDUPLICATED
@@ -388,7 +435,9 @@ def _findings(
         yield finding(Outcome.MERGED, "repeats of a config", repeats)
     silent = sum(count for twin, count in tried.items() if twin not in known)
     if silent:
-        yield finding(Outcome.DROPPED, "says nothing of its config", silent)
+        yield finding(
+            Outcome.DROPPED, "says nothing, or timed in another regime only", silent
+        )
     first = [one for one in measurements if one.is_default]
     if first and first[0].label_quality is LabelQuality.SINGLE_FIRST:
         yield finding(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 
 from costmodel.datasets.record import LabelQuality
+from costmodel.datasets.side_file import BACK_TO_BACK
 
 RELATIVE_LOG = 0.01
 """ln ratio; drift of clocks and power between readings minutes apart."""
@@ -28,13 +29,22 @@ FIRST_BIAS_US = 30.0
 """Microseconds; kernels shorter than this take the whole bias."""
 
 
-def noise_floor_log(latency_us: float, n_readings: int, quality: LabelQuality) -> float:
+def noise_floor_log(
+    latency_us: float,
+    n_readings: int,
+    quality: LabelQuality,
+    regime: str = BACK_TO_BACK,
+    measured_log: float | None = None,
+) -> float:
     """Uncertainty of one label as an ln ratio, to be compared with ln(time / time).
 
     Args:
         latency_us: The label in microseconds.
         n_readings: How many readings it is the median of.
         quality: How they were taken.
+        regime: Only readings of single launches have the fixed jitter; others time
+            many launches at once.
+        measured_log: The recorder's own noise floor, of its interleaved readings.
 
     Returns:
         At least 0.0025; NaN for a label without a time.
@@ -43,7 +53,10 @@ def noise_floor_log(latency_us: float, n_readings: int, quality: LabelQuality) -
         return math.nan
     careful = quality in (LabelQuality.INTERLEAVED, LabelQuality.REBENCHMARKED)
     relative = RELATIVE_INTERLEAVED_LOG if careful else RELATIVE_LOG
-    jitter = min(JITTER_CAP_LOG, JITTER_US / latency_us)
+    if quality is LabelQuality.INTERLEAVED and measured_log is not None:
+        return max(relative, measured_log)
+    single_launches = regime == BACK_TO_BACK
+    jitter = min(JITTER_CAP_LOG, JITTER_US / latency_us) if single_launches else 0.0
     floor = relative + jitter / math.sqrt(max(n_readings, 1))
     if quality is LabelQuality.SINGLE_FIRST:
         floor += FIRST_BIAS_LOG * min(1.0, FIRST_BIAS_US / latency_us)

@@ -66,7 +66,8 @@ class AttemptFacts:
     Attributes:
         readings_us: Our own timings in microseconds, in the order taken, not
             interleaved with other configs.
-        code_digest: Digest of the generated Triton code; equal digests are one program.
+        code_digest: Digest of the machine instructions. Configs with equal digests and
+            equal launches are one program.
         registers: Registers per thread of the compiled kernel.
         spill_bytes: Bytes spilled per thread.
         smem_bytes: Shared memory per block in bytes.
@@ -100,7 +101,8 @@ class SideFacts:
         ptxas_version: Version of the assembler in use.
         driver_version: NVIDIA driver.
         gpu: The device.
-        regime: How timings were taken, such as "back_to_back".
+        regime: How the readings in this file were taken, such as "back_to_back";
+            Helion's own rows always are that. Readings of two regimes never mix.
         default_config_id: Id of the config Helion would have picked by itself.
         default_config: That config, for a log that does not hold it.
         promoted: Whether a heuristic of Helion's made the default.
