@@ -119,7 +119,7 @@ def norm_row_fp8_reference(
 def group_absmax_fp8(
     x: torch.Tensor, group: hl.constexpr
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """e4m3 with one scale per `group` columns. q [m, n/group, group], s [m, n/group]."""
+    """e4m3, one scale per `group` columns. q [m, n/group, group], s [m, n/group]."""
     m, n = x.size()
     n = hl.specialize(n)
     groups = n // group
