@@ -1,0 +1,337 @@
+"""One key per program: knobs that change nothing in the generated code are left out.
+
+Only what was checked on generated code is merged, and whatever is in doubt stays in
+the key: two configs with one key are one program, the reverse is not promised. Rules
+from Helion 1.5.1, `indexing_strategy.py`, `tile_strategy.py` and `config_spec.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from costmodel.features.blocks import BlockKind
+from costmodel.features.canonical import canonical_config
+from costmodel.features.emission import EmittedAccess
+from costmodel.features.emission import emitted_accesses
+from costmodel.features.graph import KernelGraph
+from costmodel.features.memory import DimKind
+from costmodel.features.ops import OpKind
+from costmodel.features.regions import RegionKind
+from costmodel.features.symbols import literal
+from costmodel.features.symbols import next_power_of_2
+from costmodel.types import Config
+
+_DESCRIPTOR_BYTES = 16  # what the tensor memory accelerator moves at least
+_DESCRIPTOR_BLOCK = 256  # most elements of a descriptor's box along one axis
+_DESCRIPTOR_DIMS = range(2, 6)
+_PERSISTENT = ("persistent_blocked", "persistent_interleaved")
+
+_RANGE_NEUTRAL: Mapping[str, Any] = {
+    "range_unroll_factors": 0,
+    "range_warp_specializes": None,
+    "range_num_stages": 0,
+    "range_multi_buffers": None,
+    "range_flattens": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """One axis of a descriptor's box.
+
+    Attributes:
+        knob: Entry of `block_sizes` that sizes it, or None.
+        size: Size where no knob does; None where it is not known.
+        extent: Host size, or None.
+        is_outer: Whether some stride lies between this axis's and 1.
+        is_contiguous: Whether its stride is 1.
+    """
+
+    knob: int | None
+    size: int | None
+    extent: int | None
+    is_outer: bool
+    is_contiguous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """One slot of `indexing`.
+
+    Attributes:
+        never: Whether no config gives it a descriptor.
+        needs_host: Whether only descriptors made on the host can do it.
+        boxes: Axes whose sizes may rule a descriptor out.
+        item_bytes: Bytes of an element.
+        eviction_slot: For a load.
+    """
+
+    never: bool
+    needs_host: bool
+    boxes: tuple[_Box, ...]
+    item_bytes: int
+    eviction_slot: int | None
+
+
+class EffectiveKeys:
+    """Keys for the configs of one kernel; made once, asked many times."""
+
+    def __init__(self, graph: KernelGraph, template: Config | None = None) -> None:
+        """Read what the rules need.
+
+        Args:
+            graph: The kernel.
+            template: A full config of it, such as its default; without one, configs
+                are taken to be full.
+        """
+        self._template = template
+        emitted = emitted_accesses(graph)
+        memory = [e for e in emitted if e.kind is not OpKind.ATOMIC]
+        self._operations = tuple(_operation(graph, entry) for entry in memory)
+        self._n_loads = sum(e.eviction_slot is not None for e in memory)
+        self._grid_slots, self._n_ranges = range_slots(graph)
+        self._one_root = len(graph.root_ids()) == 1
+        self._loops = any(r.kind is RegionKind.LOOP for r in graph.regions.values())
+
+    def key(self, config: Config) -> str:
+        """Key of a config in any spelling."""
+        return self.key_of_full(canonical_config(config, self._template))
+
+    def key_of_full(self, full: Config) -> str:
+        """Key of a config in canonical form; 32 hex digits."""
+        parts = repr(self._parts(full)).encode()
+        return hashlib.blake2b(parts, digest_size=16).hexdigest()
+
+    def indexing(self, full: Config) -> tuple[str, ...]:
+        """Indexing of each emitted memory operation as the code has it."""
+        asked = list(full.get("indexing") or ())
+        blocks = full.get("block_sizes") or ()
+        on_host = bool(full.get("host_tensor_descriptors"))
+        found = []
+        for index, value in enumerate(asked):
+            if value == "block_ptr":
+                value = "pointer"  # Triton 3.9 has no block pointers
+            if value == "tensor_descriptor" and index < len(self._operations):
+                if _falls_back(self._operations[index], blocks, on_host):
+                    value = "pointer"
+            found.append(value)
+        if self._rolls(full):
+            return tuple(found)
+        return tuple(found[: len(self._operations)])
+
+    def _rolls(self, full: Config) -> bool:
+        """Whether a reduction is rolled: then slots count another program."""
+        return any(loop is not None for loop in full.get("reduction_loops") or ())
+
+    def _parts(self, full: Config) -> tuple[Any, ...]:
+        indexing = self.indexing(full)
+        asked = (*(full.get("indexing") or ()), *(full.get("atomic_indexing") or ()))
+        asks = "tensor_descriptor" in asked
+        has = "tensor_descriptor" in (*indexing, *(full.get("atomic_indexing") or ()))
+        persistent = full.get("pid_type") in _PERSISTENT
+        rolled = self._rolls(full)
+        stages = full.get("num_stages")
+        if not (self._loops or rolled or persistent or asks):
+            stages = 1  # nothing to pipeline
+        rest = tuple(
+            (key, _frozen(value))
+            for key, value in full.items()
+            if key not in _HANDLED and not (key in _ONLY_PERSISTENT and not persistent)
+        )
+        return (
+            indexing,
+            self._evictions(full, rolled),
+            bool(full.get("host_tensor_descriptors")) and has,
+            self._ranges(full, asks, persistent),
+            stages,
+            self._groupings(full),
+            tuple(sorted(rest)),
+        )
+
+    def _evictions(self, full: Config, rolled: bool) -> tuple[str, ...]:
+        """Policies of emitted loads."""
+        asked = list(full.get("load_eviction_policies") or ())
+        if rolled:
+            return tuple(asked)
+        if len(asked) < self._n_loads:
+            # Some load has a policy of its own and no slot: which one is not known.
+            return tuple(asked)
+        return tuple(asked[: self._n_loads])
+
+    def _ranges(self, full: Config, asks: bool, persistent: bool) -> tuple[Any, ...]:
+        """The `range_*` knobs after Helion's own resets."""
+        on_host = bool(full.get("host_tensor_descriptors"))
+        static = any(full.get("static_ranges") or ())
+        found = []
+        for name, neutral in _RANGE_NEUTRAL.items():
+            values = list(full.get(name) or ())
+            if not persistent and len(values) == self._n_ranges:
+                for slot in self._grid_slots:
+                    values[slot] = neutral
+            if asks and name == "range_num_stages" and not on_host:
+                values = [0] * len(values)
+            if asks and name == "range_unroll_factors":
+                if int(full.get("num_stages") or 1) > 1:
+                    values = [0] * len(values)
+            found.append((name, tuple(values)))
+        return (*found, static)
+
+    def _groupings(self, full: Config) -> tuple[Any, ...]:
+        """L2 grouping; a flattened grid has none."""
+        groups = list(full.get("l2_groupings") or ())
+        flat = list(full.get("flatten_loops") or ())
+        if self._one_root and len(groups) == 1 and flat == [True]:
+            groups = [1]
+        return tuple(groups)
+
+
+_HANDLED = frozenset(
+    {
+        "indexing",
+        "load_eviction_policies",
+        "host_tensor_descriptors",
+        "num_stages",
+        "l2_groupings",
+        *_RANGE_NEUTRAL,
+    }
+)
+_ONLY_PERSISTENT = frozenset({"num_sm_multiplier", "maxnreg"})
+
+
+def effective_key(
+    graph: KernelGraph, config: Config, template: Config | None = None
+) -> str:
+    """Key that configs share only if Helion generates the same code for them.
+
+    Args:
+        graph: The kernel.
+        config: Full or partial.
+        template: A full config of the same kernel, such as its default.
+
+    Returns:
+        32 hex digits. Configs with one key also launch alike (warps, stages).
+    """
+    return EffectiveKeys(graph, template).key(config)
+
+
+def range_slots(graph: KernelGraph) -> tuple[tuple[int, ...], int]:
+    """Which entries of the `range_*` lists are grids, and how many entries there are.
+
+    A grid has one entry for all its axes, a device loop one for each; they stand in
+    order of their first block id. (0 entries where block ids do not tell.)
+    """
+    entries: dict[tuple[int, ...], bool] = {}
+    for graph_id, region in graph.regions.items():
+        if region.kind is RegionKind.ROOT:
+            ids = [graph.blocks[a.block].block_id for a in graph.loops.get(graph_id, ())]
+            known = [i for i in ids if i is not None]
+            if len(known) != len(ids) or not ids:
+                if len(graph.root_ids()) > 1:
+                    return (), 0
+                known = [-1]  # the only grid comes first: its ids are the lowest
+            entries[(min(known),)] = True
+        elif region.kind is RegionKind.LOOP:
+            for block_id in region.block_ids:
+                entries.setdefault((block_id,), False)
+    ordered = sorted(entries)
+    grids = tuple(i for i, entry in enumerate(ordered) if entries[entry])
+    return grids, len(ordered)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_frozen(item) for item in value)
+    return repr(value)
+
+
+def _operation(graph: KernelGraph, entry: EmittedAccess) -> _Operation:
+    """What can make a descriptor fall back to pointers."""
+    access = entry.access
+    if access is None or not access.exact:
+        return _Operation(False, False, (), 1, entry.eviction_slot)
+    strides = [literal(dim.stride) for dim in access.dims]
+    n_unit = sum(stride == 1 for stride in strides)
+    aligned = all(
+        stride is None
+        or stride == 1
+        or stride * access.itemsize % _DESCRIPTOR_BYTES == 0
+        for stride in strides
+    )
+    known = all(stride is not None for stride in strides)
+    never = len(access.dims) not in _DESCRIPTOR_DIMS
+    never = never or not aligned or (known and n_unit != 1)
+    boxes = []
+    for dim, stride in zip(access.dims, strides, strict=True):
+        knob, size = _box_size(graph, dim.kind, dim.tile)
+        is_outer = any(
+            other is not None and stride is not None and 1 < other < stride
+            for other in strides
+        )
+        boxes.append(
+            _Box(
+                knob=knob,
+                size=size,
+                extent=literal(dim.size),
+                is_outer=is_outer or not known,
+                is_contiguous=stride == 1,
+            )
+        )
+    return _Operation(
+        never=never,
+        needs_host=any(dim.kind is DimKind.GATHER for dim in access.dims),
+        boxes=tuple(boxes),
+        item_bytes=access.itemsize,
+        eviction_slot=entry.eviction_slot,
+    )
+
+
+def _box_size(
+    graph: KernelGraph, kind: DimKind, tile: str
+) -> tuple[int | None, int | None]:
+    """Knob that sizes a box's axis, or its size, or neither."""
+    if kind in (DimKind.SCALAR, DimKind.CONST):
+        return None, 1
+    if kind in (DimKind.GATHER, DimKind.AFFINE):
+        return None, None
+    number = literal(tile)
+    if number is not None:
+        return None, next_power_of_2(number)
+    key = graph.by_symbol.get(tile)
+    if key is None:
+        return None, None
+    block = graph.blocks[key]
+    if block.kind is BlockKind.TUNABLE:
+        return block.slot, None
+    if block.kind is BlockKind.FIXED and block.fixed_size is not None:
+        return None, block.fixed_size
+    if block.kind is BlockKind.REDUCTION and block.slot is None:
+        return None, next_power_of_2(block.extent)
+    return None, None
+
+
+def _falls_back(
+    operation: _Operation, blocks: Sequence[int], on_host: bool
+) -> bool:
+    """Whether Helion surely writes pointer code for a descriptor that was asked."""
+    if operation.never or (operation.needs_host and not on_host):
+        return True
+    for box in operation.boxes:
+        size = box.size
+        if box.knob is not None and box.knob < len(blocks):
+            size = int(blocks[box.knob])
+        if size is None:
+            continue
+        is_index = box.knob is None and box.size == 1
+        if box.is_contiguous and size * operation.item_bytes < _DESCRIPTOR_BYTES:
+            return True
+        if is_index:
+            continue
+        if size > _DESCRIPTOR_BLOCK or (box.extent is not None and size > box.extent):
+            return True
+        if not box.is_outer and size * operation.item_bytes < _DESCRIPTOR_BYTES:
+            return True
+    return False
