@@ -46,7 +46,7 @@ def look() -> GpuState:
 
 
 def merge(start: GpuState, end: GpuState) -> GpuFacts:
-    """Two looks, before the first and after the last timing, as the side file has it."""
+    """Looks before the first and after the last timing, as the side file has it."""
     return GpuFacts(
         name=start.name,
         uuid_digest=start.uuid_digest,

@@ -36,7 +36,7 @@ class FileTurn:
             return
         self._notify(WAIT)
         # Held open beyond this function: closing it would free the lock.
-        file = self._path.open("w")  # noqa: SIM115
+        file = self._path.open("w")
         fcntl.flock(file, fcntl.LOCK_EX)
         self._file = file
         _set_niceness(0)
@@ -47,6 +47,8 @@ class FileTurn:
         if self._file is None:
             return
         _set_niceness(_COMPILE_NICENESS)
+        # Unlock, not just close: a forked child may hold the same open file.
+        fcntl.flock(self._file, fcntl.LOCK_UN)
         self._file.close()
         self._file = None
         self._notify(COMPILE)

@@ -9,26 +9,12 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
-from typing import TypeAlias
 
+from costmodel.config_space import ConfigSpace
+from costmodel.config_space import Knob
 from costmodel.types import Config
-
-Choices: TypeAlias = Mapping[str, Sequence[Sequence[Any]]]
-"""Legal values by knob: one sequence per slot, numbers ascending; scalars have one."""
-
-SCALAR_KNOBS = frozenset(
-    {
-        "num_warps",
-        "num_stages",
-        "pid_type",
-        "num_sm_multiplier",
-        "maxnreg",
-        "host_tensor_descriptors",
-    }
-)
 
 # How often a knob takes part in a move. About 70 % of the headroom seen was in the
 # first five, set differently from Helion's rules; the rest in knobs no rule sets.
@@ -57,45 +43,45 @@ _ALL_SLOTS_SHARE = 0.6  # accesses: one way for all loads and stores
 _UNIFORM_KNOBS = frozenset({"indexing", "load_eviction_policies"})
 
 
-def joint_move(config: Config, choices: Choices, rng: random.Random) -> Config:
+def joint_move(config: Config, space: ConfigSpace, rng: random.Random) -> Config:
     """A copy of `config` with two to four knobs changed; legal per knob, not jointly.
 
     Fewer change where fewer have a choice. Whoever calls asks Helion whether the
     combination stands.
     """
     moved = copy.deepcopy(config)
-    knobs = [k for k in sorted(choices) if k in moved and _free_slots(k, choices)]
+    knobs = [k for k in space.knobs.values() if k.name in moved and _free_slots(k)]
     for _ in range(min(rng.choice(_KNOBS_PER_MOVE), len(knobs))):
-        weights = [_WEIGHTS.get(k, _OTHER_WEIGHT) for k in knobs]
+        weights = [_WEIGHTS.get(knob.name, _OTHER_WEIGHT) for knob in knobs]
         knob = rng.choices(knobs, weights)[0]
         knobs.remove(knob)
-        _move_knob(moved, knob, choices, rng)
+        _move_knob(moved, knob, rng)
     return moved
 
 
-def _move_knob(config: Config, knob: str, choices: Choices, rng: random.Random) -> None:
-    free = _free_slots(knob, choices)
-    if knob in SCALAR_KNOBS:
-        config[knob] = _other_value(config[knob], choices[knob][0], rng)
+def _move_knob(config: Config, knob: Knob, rng: random.Random) -> None:
+    choices = [slot.choices for slot in knob.slots]
+    if not knob.is_list:
+        config[knob.name] = _other_value(config[knob.name], choices[0], rng)
         return
-    values = list(config[knob])
-    free = [slot for slot in free if slot < len(values)]
+    values = list(config[knob.name])
+    free = [slot for slot in _free_slots(knob) if slot < len(values)]
     if not free:
         return
-    if knob in _UNIFORM_KNOBS and rng.random() < _ALL_SLOTS_SHARE:
-        wanted = _other_value(values[free[0]], choices[knob][free[0]], rng)
+    if knob.name in _UNIFORM_KNOBS and rng.random() < _ALL_SLOTS_SHARE:
+        wanted = _other_value(values[free[0]], choices[free[0]], rng)
         for slot in free:
-            if wanted in choices[knob][slot]:
+            if wanted in choices[slot]:
                 values[slot] = wanted
     else:
-        two = knob == "block_sizes" and rng.random() < _TWO_SLOTS_SHARE
+        two = knob.name == "block_sizes" and rng.random() < _TWO_SLOTS_SHARE
         for slot in rng.sample(free, min(2 if two else 1, len(free))):
-            values[slot] = _other_value(values[slot], choices[knob][slot], rng)
-    config[knob] = values
+            values[slot] = _other_value(values[slot], choices[slot], rng)
+    config[knob.name] = values
 
 
-def _free_slots(knob: str, choices: Choices) -> list[int]:
-    return [slot for slot, values in enumerate(choices[knob]) if len(values) > 1]
+def _free_slots(knob: Knob) -> list[int]:
+    return [i for i, slot in enumerate(knob.slots) if len(slot.choices) > 1]
 
 
 def _other_value(current: Any, values: Sequence[Any], rng: random.Random) -> Any:

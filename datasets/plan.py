@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from costmodel.datasets.moves import Choices
+from costmodel.config_space import ConfigSpace
 from costmodel.datasets.moves import joint_move
 from costmodel.datasets.workloads.workload import Workload
 from costmodel.types import Config
@@ -71,7 +71,7 @@ class Offers:
         default: What Helion would compile.
         seeds: Helion's other proposals, best first.
         analytic: Ours, best first.
-        choices: Legal values by knob, for moves.
+        space: Legal values of every knob, for moves.
         random_config: A config from Helion's own generator.
         normalize: The full form Helion would compile, or None if it refuses.
         feasible: Whether each config keeps the hard limits.
@@ -81,7 +81,7 @@ class Offers:
     default: Config
     seeds: Sequence[Config]
     analytic: Sequence[Config]
-    choices: Choices
+    space: ConfigSpace
     random_config: Callable[[random.Random], Config]
     normalize: Callable[[Config], Config | None]
     feasible: Callable[[Sequence[Config]], Sequence[bool]]
@@ -114,7 +114,7 @@ def plan_configs(
         base = draw.planned[0].config
         if rng.random() < _SEED_MOVE_SHARE or not offers.has_rule:
             base = rng.choice(bases)
-        draw.add(joint_move(base, offers.choices, rng), Origin.MOVE)
+        draw.add(joint_move(base, offers.space, rng), Origin.MOVE)
     for _ in range(_TRIES_PER_CONFIG * n_random):
         if len(draw.planned) >= n_configs:
             break
@@ -132,7 +132,8 @@ class _Draw:
         self._allowed = n_refused_allowed
 
     def add(self, config: Config, origin: Origin, *, must: bool = False) -> None:
-        full = self._offers.normalize(config)
+        # Helion's own are full already, and are taken even where a search would not.
+        full = config if must else self._offers.normalize(config)
         if full is None:
             return
         key = json.dumps(full, sort_keys=True, default=str)
@@ -158,7 +159,8 @@ def timing_order(planned: Sequence[PlannedConfig], workload_id: str) -> list[Con
         if i % DEFAULT_EVERY == _FIRST_DEFAULT:
             order.append(default)
         order.append(config)
-    return [*order, default]
+    # Even a kernel with one config is read twice: that is its noise.
+    return [*order, default] if order else [default, default]
 
 
 def order_workloads(
