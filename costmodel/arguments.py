@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import TypeAlias
@@ -50,6 +51,7 @@ _TENSOR = re.compile(
 )
 _FILL = re.compile(r"(?P<name>[a-z]+)(?:\((?P<limit>\d+)\))?")
 _INTEGER_DTYPES = ("i8", "u8", "i16", "i32", "i64")
+_LARGEST = {"i8": 2**7 - 1, "u8": 2**8 - 1, "i16": 2**15 - 1, "i32": 2**31 - 1}
 # Small enough to be exact in every dtype and to keep integer dot products in range.
 _INTEGER_LIMIT = 8
 
@@ -256,11 +258,13 @@ def _parse_tensor(text: str) -> TensorArgument:
         strides = _numbers(text, match["strides"], "strides")
         if len(strides) != len(shape):
             raise _error(text, f"{len(shape)} strides, one for each dimension")
-    fill = None if match["fill"] is None else _parse_fill(text, match["fill"], shape)
-    return TensorArgument(match["dtype"], shape, strides, fill)
+    argument = TensorArgument(match["dtype"], shape, strides)
+    if match["fill"] is None:
+        return argument
+    return replace(argument, fill=_parse_fill(text, match["fill"], argument))
 
 
-def _parse_fill(text: str, fill_text: str, shape: tuple[int, ...]) -> Fill:
+def _parse_fill(text: str, fill_text: str, argument: TensorArgument) -> Fill:
     match = _FILL.fullmatch(fill_text)
     name = match["name"] if match else ""
     limit = int(match["limit"]) if match and match["limit"] else None
@@ -271,8 +275,12 @@ def _parse_fill(text: str, fill_text: str, shape: tuple[int, ...]) -> Fill:
         raise _error(text, f"a fill among {plain}, index(N), offsets(N)")
     if name == "index" and limit == 0:
         raise _error(text, "index(N) with N of at least 1")
-    if name == "offsets" and (len(shape) != 1 or shape[0] < 2):
+    if limit > _LARGEST.get(argument.dtype, limit):
+        raise _error(text, f"a count that fits in {argument.dtype}")
+    if name == "offsets" and (len(argument.shape) != 1 or argument.shape[0] < 2):
         raise _error(text, "offsets(N) on one dimension of at least 2 elements")
+    if name == "offsets" and argument.strides is not None:
+        raise _error(text, "offsets(N) on a contiguous tensor")
     return Fill(name, limit)
 
 

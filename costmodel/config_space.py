@@ -33,11 +33,19 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One key of a config: a list with a slot for each element, or one scalar."""
+    """One key of a config: a list with a slot for each element, or one scalar.
+
+    Attributes:
+        name: The key.
+        slots: One for each element, exactly one for a scalar.
+        is_list: Whether a config spells it as a list.
+        spreads: Whether a config may give one value for the whole list.
+    """
 
     name: str
     slots: tuple[Slot, ...]
     is_list: bool
+    spreads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,8 @@ class ConfigSpace:
                 found.append(f"{name}: not a knob of this kernel on this GPU")
                 continue
             values = value if knob.is_list else [value]
+            if knob.spreads and not isinstance(value, list):
+                values = [value] * len(knob.slots)
             if not isinstance(values, list) or len(values) != len(knob.slots):
                 found.append(f"{name}: expected {len(knob.slots)} values, got {value}")
                 continue

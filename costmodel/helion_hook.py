@@ -56,6 +56,9 @@ _NEEDED = (
     ("helion.runtime.ref_mode", "is_ref_mode_enabled"),
 )
 
+# Lists that a config may give as one value for all elements.
+_SPREADING = ("indexing", "atomic_indexing")
+
 # More alternatives than this make a slot's enumeration useless for moves.
 _MAX_CHOICES = 128
 
@@ -177,8 +180,9 @@ def seed_configs(bound: Any) -> tuple[Config, ...]:
 def normalize(bound: Any, config: Config) -> Config | None:
     """The config as Helion would compile it, or None if Helion refuses it.
 
-    Helion repairs some values silently (a block size under the minimum) and accepts
-    others that cannot run (lists of the wrong length): see `is_legal`.
+    Helion repairs some values silently (a block size under the minimum) and lets
+    others through that cannot run (64 warps, "many" warps, a list of the wrong
+    length): see `is_legal`.
     """
     with device_of(bound):
         try:
@@ -420,7 +424,8 @@ def _knob(spec: Any, name: str, field: Any) -> Knob:
     inner = getattr(field, "inner", None)
     if inner is not None:
         slot = _slot(inner, inner.default())
-        return Knob(name, (slot,) * field.length, is_list=True)
+        spreads = name in _SPREADING
+        return Knob(name, (slot,) * field.length, is_list=True, spreads=spreads)
     return Knob(name, (_slot(fragments[0], defaults),), is_list=False)
 
 

@@ -1,0 +1,167 @@
+"""The argument grammar: what is written is what is read, and values obey their fill."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from costmodel.arguments import DTYPES
+from costmodel.arguments import Argument
+from costmodel.arguments import Fill
+from costmodel.arguments import ScalarArgument
+from costmodel.arguments import TensorArgument
+from costmodel.arguments import contiguous_strides
+from costmodel.arguments import describe_argument
+from costmodel.arguments import format_argument
+from costmodel.arguments import parse_argument
+from costmodel.errors import ArgumentSpecError
+
+SIZES = st.integers(min_value=0, max_value=9)
+SHAPES = st.lists(SIZES, max_size=4).map(tuple)
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> TensorArgument:
+    shape = draw(SHAPES)
+    strides = None
+    if draw(st.booleans()):
+        strides = tuple(draw(SIZES) for _ in shape)
+    fills = [None, Fill("ones"), Fill("zeros"), Fill("normal"), Fill("uniform")]
+    fills.append(Fill("index", draw(st.integers(1, 100))))
+    if len(shape) == 1 and shape[0] >= 2 and strides is None:
+        fills.append(Fill("offsets", draw(st.integers(0, 100))))
+    dtype = draw(st.sampled_from(sorted(DTYPES)))
+    return TensorArgument(dtype, shape, strides, draw(st.sampled_from(fills)))
+
+
+SCALARS = st.builds(
+    ScalarArgument,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+)
+
+
+@given(tensors() | SCALARS)
+def test_written_and_read_again_is_the_same(argument: Argument) -> None:
+    again = parse_argument(format_argument(argument))
+    assert again == argument
+    if isinstance(argument, ScalarArgument):
+        assert isinstance(again, ScalarArgument)
+        assert type(again.value) is type(argument.value)
+
+
+def test_nan_is_a_number() -> None:
+    argument = parse_argument("nan")
+    assert isinstance(argument, ScalarArgument)
+    assert isinstance(argument.value, float) and math.isnan(argument.value)
+
+
+@given(tensors())
+@settings(deadline=None)
+def test_fake_and_real_have_the_same_layout(argument: TensorArgument) -> None:
+    real = argument.materialize("cpu", torch.Generator().manual_seed(0))
+    fake = argument.fake(FakeTensorMode())
+    assert isinstance(real, torch.Tensor) and isinstance(fake, torch.Tensor)
+    assert fake.device.type == "cuda"
+    for tensor in (real, fake):
+        assert tuple(tensor.shape) == argument.shape
+        assert tensor.dtype == getattr(torch, DTYPES[argument.dtype])
+        expected = argument.strides or contiguous_strides(argument.shape)
+        assert tensor.stride() == expected
+
+
+@given(tensors())
+@settings(deadline=None)
+def test_equal_seeds_give_equal_values(argument: TensorArgument) -> None:
+    one, two = (
+        argument.materialize("cpu", torch.Generator().manual_seed(7)) for _ in range(2)
+    )
+    assert torch.equal(one.to(torch.float64), two.to(torch.float64))
+
+
+@given(SHAPES)
+def test_strides_are_torchs(shape: tuple[int, ...]) -> None:
+    assert contiguous_strides(shape) == torch.empty(shape).stride()
+
+
+@given(st.integers(2, 50), st.integers(0, 10_000), st.integers(0, 99))
+def test_offsets_rise_from_zero_to_the_end(length: int, last: int, seed: int) -> None:
+    argument = parse_argument(f"i32[{length}]@offsets({last})")
+    values = argument.materialize("cpu", torch.Generator().manual_seed(seed)).tolist()
+    assert values[0] == 0 and values[-1] == last
+    assert values == sorted(values)
+
+
+@given(st.integers(1, 1000), st.integers(0, 99))
+def test_indices_stay_inside(limit: int, seed: int) -> None:
+    argument = parse_argument(f"i64[40]@index({limit})")
+    values = argument.materialize("cpu", torch.Generator().manual_seed(seed))
+    assert int(values.min()) >= 0 and int(values.max()) < limit
+
+
+@given(tensors())
+@settings(deadline=None)
+def test_a_live_tensor_is_described_as_it_was_asked_for(arg: TensorArgument) -> None:
+    described = describe_argument(arg.materialize("cpu", torch.Generator()))
+    assert isinstance(described, TensorArgument)
+    assert (described.dtype, described.shape) == (arg.dtype, arg.shape)
+    contiguous = arg.strides in (None, contiguous_strides(arg.shape))
+    assert described.strides == (None if contiguous else arg.strides)
+
+
+def test_scalars_pass_through() -> None:
+    generator = torch.Generator()
+    for text, value in (("128", 128), ("1e-5", 1e-5), ("true", True), ("none", None)):
+        argument = parse_argument(text)
+        assert argument.materialize("cpu", generator) == value
+        assert argument.fake(FakeTensorMode()) == value
+        assert describe_argument(value) == argument
+    assert parse_argument("str:a:b ") == ScalarArgument("a:b ")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("bf17[4]", "a dtype among bf16"),
+        ("bf16[4", "dtype[shape]"),
+        ("[4]", "dtype[shape]"),
+        ("bf16[4,x]", "a shape of whole numbers"),
+        ("bf16[-1]", "a shape of whole numbers"),
+        ("bf16[4,5]:1", "2 strides"),
+        ("f32[4]@purple", "a fill among"),
+        ("f32[4]@ones(3)", "a fill among"),
+        ("i32[4]@index", "a fill among"),
+        ("i32[4]@index(0)", "at least 1"),
+        ("i32[4,4]@offsets(9)", "one dimension"),
+        ("i32[1]@offsets(9)", "at least 2"),
+        ("i32[4]:2@offsets(9)", "contiguous"),
+        ("i8[4]@index(1000)", "fits in i8"),
+        ("True", "true"),
+        ("12a", "a number"),
+        ("", "a tensor such as"),
+    ],
+)
+def test_errors_say_expected_and_found(text: str, expected: str) -> None:
+    with pytest.raises(ArgumentSpecError) as caught:
+        parse_argument(text)
+    message = str(caught.value)
+    assert expected in message and repr(text) in message and "\n" not in message
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        parse_argument(text)
+    except ArgumentSpecError as error:
+        assert "expected" in str(error)
+
+
+def test_what_the_grammar_lacks_is_refused() -> None:
+    for value in (torch.zeros(2, dtype=torch.complex64), [1, 2], object()):
+        with pytest.raises(ArgumentSpecError):
+            describe_argument(value)
