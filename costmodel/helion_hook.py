@@ -595,8 +595,6 @@ def recording_search(
     from helion.autotuner.precompile_future import PrecompileContext
     from helion.autotuner.precompile_future import PrecompileFuture
 
-    for name, value in settings.items():
-        setattr(bound.settings, name, value)
     base: Any = provider_base or LocalBenchmarkProvider
 
     class Provider(base):  # type: ignore[misc]
@@ -656,13 +654,21 @@ def recording_search(
             )
             return min(self.results, key=lambda one: one.perf).config
 
-    search = Recording(
-        bound,
-        args,
-        [_helion_config(config) for config in configs],
-        benchmark_provider_cls=Provider,
-    )
-    search.autotune()
+    # The settings belong to the kernel, whose other workloads come later.
+    before = {name: getattr(bound.settings, name) for name in settings}
+    try:
+        for name, value in settings.items():
+            setattr(bound.settings, name, value)
+        search = Recording(
+            bound,
+            args,
+            [_helion_config(config) for config in configs],
+            benchmark_provider_cls=Provider,
+        )
+        search.autotune()
+    finally:
+        for name, value in before.items():
+            setattr(bound.settings, name, value)
     return [
         Benchmarked(config, one.perf * 1e3, one.status, one.fn)
         for config, one in zip(configs, search.results, strict=True)
