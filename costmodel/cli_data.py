@@ -1,0 +1,94 @@
+"""Commands about measurements: audit and import."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+
+from costmodel.datasets.audit import Audit
+from costmodel.datasets.load import LoadedLogs
+from costmodel.datasets.load import load_logs
+from costmodel.datasets.store import Corpus
+from costmodel.errors import CorruptRecordError
+from costmodel.errors import UnreadableKernelError
+from costmodel.features.classify import classify
+from costmodel.features.graph import KernelGraph
+from costmodel.types import KernelClass
+from costmodel.types import WorkloadRecord
+
+# Wide enough for a reason and narrow enough for a laptop's terminal.
+TABLE_WIDTH_COLUMNS = 120
+
+
+def class_of(record: WorkloadRecord) -> str:
+    """A workload's class by structure; its family where nobody labelled it."""
+    try:
+        return classify(KernelGraph.from_record(record)).value
+    except UnreadableKernelError:
+        return KernelClass.UNKNOWN.value
+
+
+def load(paths: Sequence[str], **options: object) -> LoadedLogs:
+    """Read and clean logs, with every problem as one line on stderr.
+
+    Raises:
+        CorruptRecordError: Not one run could be used.
+    """
+    loaded = load_logs(paths, classify=class_of, **options)  # type: ignore[arg-type]
+    for problem in loaded.audit.problems():
+        print(f"costmodel: {problem.as_line()}", file=sys.stderr)
+    return loaded
+
+
+def audit(arguments: argparse.Namespace) -> int:
+    """Say what became of every row of the logs."""
+    loaded = load(arguments.logs)
+    if arguments.json:
+        body = {"totals": loaded.audit.totals(), "findings": loaded.audit.rows()}
+        print(json.dumps(body, indent=2))
+    else:
+        show_audit(loaded.audit)
+    return 0
+
+
+def show_audit(found: Audit) -> None:
+    """The audit as a table, and its totals in one line."""
+    console = Console(width=TABLE_WIDTH_COLUMNS)
+    console.print(found.table())
+    totals = found.totals()
+    words = ", ".join(
+        f"{rows} {name.replace('_', ' ')}" for name, rows in totals.items()
+    )
+    console.print(f"csv rows: {words or 'none'}", highlight=False)
+
+
+def import_logs(arguments: argparse.Namespace) -> int:
+    """Clean logs and append them to a corpus."""
+    loaded = load(arguments.logs)
+    if not loaded.usable:
+        raise CorruptRecordError(
+            f"{', '.join(arguments.logs)}: expected at least one run with a record in a "
+            "meta.jsonl file, found none that can be used: record with "
+            "HELION_AUTOTUNE_LOG_DETAILS=1, and see `costmodel audit`"
+        )
+    corpus = Corpus.load(arguments.corpus, create=True)
+    report = corpus.append(loaded.clean_runs)
+    loaded.audit.extend(report.findings)
+    if arguments.json:
+        body = asdict(report) | {"corpus": arguments.corpus, "n_runs": corpus.n_runs}
+        body["findings"] = loaded.audit.rows()
+        print(json.dumps(body, indent=2))
+        return 0
+    show_audit(loaded.audit)
+    print(
+        f"{arguments.corpus}: {report.n_added} runs added, {report.n_updated} updated, "
+        f"{report.n_known} known already, {report.n_skipped} skipped; now "
+        f"{corpus.n_runs} runs with {corpus.n_attempts} measurements, "
+        f"digest {report.digest[:12]}"
+    )
+    return 0
