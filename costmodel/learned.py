@@ -138,3 +138,7 @@ class LearnedModel:
     def importance(self) -> dict[str, float]:
         """Share of the ranking trees' total gain by feature name."""
         return self._forest.importance(self.card.feature_names)
+
+    def ranker(self) -> xgboost.Booster:
+        """A copy of the ranking trees alone, whose sum is ln(time / default time)."""
+        return self._forest.booster[: self.card.n_rank_trees]
