@@ -134,6 +134,10 @@ def parse_rows(text: str) -> Iterator[CsvRow | BadRow]:
         if line.endswith(",config") and (found := layout_of(line)):
             layout = found
             continue
+        row = _parse_row(line, layout, number)
+        if not _is_suspicious(row):
+            yield row
+            continue
         for piece in _split_glued(line):
             # Helion before 1.2 wrote the header; a newer one may append below it.
             here = "run_id" if _RUN_ID_ROW.match(piece) else layout
@@ -164,6 +168,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return value
+
+
+def _is_suspicious(row: CsvRow | BadRow) -> bool:
+    """Whether a line may hold two rows, or a row of another layout."""
+    if isinstance(row, BadRow) or row.config_text is None:
+        return True
+    text = row.config_text
+    return not text.startswith("Config(") or text.count("Config(") > 1
 
 
 def _split_glued(line: str) -> list[str]:

@@ -18,7 +18,6 @@ from typing import Any
 from costmodel.datasets.audit import Finding
 from costmodel.datasets.audit import Outcome
 from costmodel.datasets.audit import Stage
-from costmodel.features.canonical import make_template
 from costmodel.types import Config
 from costmodel.types import WorkloadRecord
 
@@ -99,9 +98,9 @@ def program_digest(graph: Mapping[str, Any], configs: Mapping[str, Config]) -> s
 
     Source locations are left out: they name files of the recording machine.
     """
-    template = make_template(configs.values())
     structure = [
-        len(template.get(key) or ()) for key in ("block_sizes", "reduction_loops")
+        max((_n_entries(one.get(key)) for one in configs.values()), default=0)
+        for key in ("block_sizes", "reduction_loops")
     ]
     return f"{graph_digest(graph)}:{structure if configs else ''}"
 
@@ -163,6 +162,10 @@ def _parse_line(raw: str, number: int) -> MetaLine | str:
     )
     program = program_digest(graph, configs)
     return MetaLine(number, run_id, record, configs, program, problem)
+
+
+def _n_entries(value: Any) -> int:
+    return len(value) if isinstance(value, list) else 0
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections import defaultdict
 from collections.abc import Iterable
@@ -117,6 +116,7 @@ def build_runs(
             found, notes = attempts_of_session(
                 sessions[index],
                 index,
+                len(attempts),
                 reader.config_of,
                 reader.id_of,
                 precise,
@@ -128,16 +128,14 @@ def build_runs(
                 for outcome, reason, row, detail in notes
             ]
         traces = _of_program(parts.traces, program, len(sessions), len(programs))
-        attempts += _rebenchmarks(traces, program.sessions, reader)
+        attempts += _rebenchmarks(traces, program.sessions, reader, len(attempts))
         sides = _sides_of(parts, program, len(sessions), len(programs))
         run = RecordedRun(
             log=log,
             run_id=run_id,
             run_ordinal=ordinal,
             record=program.metas[-1].record if program.metas else None,
-            attempts=tuple(
-                dataclasses.replace(one, ordinal=i) for i, one in enumerate(attempts)
-            ),
+            attempts=tuple(attempts),
             side=merge_side_facts(sides),
             problem=program.problem or (None if program.metas else _NO_META),
             started_at_s=_start(traces, sides),
@@ -267,9 +265,12 @@ def _of_program(
 
 
 def _rebenchmarks(
-    traces: Sequence[TraceRun], sessions: Sequence[int], reader: _ConfigReader
+    traces: Sequence[TraceRun],
+    sessions: Sequence[int],
+    reader: _ConfigReader,
+    first_ordinal: int,
 ) -> list[Attempt]:
-    attempts = []
+    attempts: list[Attempt] = []
     for position, trace in enumerate(traces):
         session = sessions[min(position, len(sessions) - 1)] if sessions else 0
         for event in trace.rebenchmarks:
@@ -290,6 +291,7 @@ def _rebenchmarks(
                     phase=Phase.REBENCHMARK,
                     generation=event.generation,
                     session=session,
+                    ordinal=first_ordinal + len(attempts),
                     timestamp_s=event.elapsed_s,
                     line=event.line,
                 )

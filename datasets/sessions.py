@@ -8,7 +8,6 @@ latter, and one that killed the process only the former.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -62,6 +61,7 @@ def split_sessions(rows: Sequence[CsvRow]) -> tuple[list[list[CsvRow]], bool]:
 def attempts_of_session(
     rows: Sequence[CsvRow],
     session: int,
+    first_ordinal: int,
     config_of: Callable[[CsvRow], Config | None],
     id_of: Callable[[CsvRow, Config], str],
     precise_ms: Mapping[tuple[str, str], list[float]],
@@ -72,6 +72,7 @@ def attempts_of_session(
     Args:
         rows: One session in order.
         session: Its number.
+        first_ordinal: Ordinal of its first attempt.
         config_of: The config of a row, or None where it is unknown.
         id_of: The config id of a row.
         precise_ms: Full-precision times by config id and time as spelled; each is used
@@ -80,7 +81,7 @@ def attempts_of_session(
             `csv_layouts.BadRow`.
 
     Returns:
-        Attempts with ordinals from 0, and a note for every row that is not one.
+        Attempts in order, and a note for every row that is not one.
     """
     attempts: list[Attempt] = []
     notes: list[Note] = []
@@ -109,11 +110,19 @@ def attempts_of_session(
         first = status is Status.OK and not has_time
         has_time = has_time or first
         attempts.append(
-            dataclasses.replace(
-                _attempt(row, session, config_id, config, status),
+            Attempt(
+                config_id=config_id,
+                config=config,
+                status=status,
                 latency_us=latency_us,
+                generation=row.generation,
+                session=session,
+                ordinal=first_ordinal + len(attempts),
+                timestamp_s=row.timestamp_s,
                 started_at_s=started.timestamp_s if started else None,
+                compile_time_s=row.compile_time_s,
                 is_first_reading=first,
+                line=row.line,
             )
         )
     for row in (row for rest in waiting.values() for row in rest):
@@ -124,8 +133,19 @@ def attempts_of_session(
             notes.append((Outcome.DROPPED, "config unknown: line cut off", row, ""))
         else:
             # The last thing the process began: it may have killed it.
-            crash = _attempt(row, session, id_of(row, config), config, Status.CRASHED)
-            attempts.append(dataclasses.replace(crash, started_at_s=row.timestamp_s))
+            attempts.append(
+                Attempt(
+                    config_id=id_of(row, config),
+                    config=config,
+                    status=Status.CRASHED,
+                    latency_us=None,
+                    generation=row.generation,
+                    session=session,
+                    ordinal=first_ordinal + len(attempts),
+                    started_at_s=row.timestamp_s,
+                    line=row.line,
+                )
+            )
     return attempts, notes
 
 
@@ -143,26 +163,6 @@ def _judge(row: CsvRow, config: Config | None) -> tuple[Status, Config] | str:
     if has_perf and not is_time_ms(row.perf_ms):
         return "impossible time (negative, zero, NaN or infinite)"
     return status, config
-
-
-def _attempt(
-    row: CsvRow,
-    session: int,
-    config_id: str,
-    config: Config,
-    status: Status,
-) -> Attempt:
-    return Attempt(
-        config_id=config_id,
-        config=config,
-        status=status,
-        latency_us=None,
-        generation=row.generation,
-        session=session,
-        timestamp_s=row.timestamp_s,
-        compile_time_s=row.compile_time_s,
-        line=row.line,
-    )
 
 
 def _by_time(row: CsvRow) -> tuple[float, bool, int]:

@@ -87,16 +87,17 @@ def config_id(config: Mapping[str, Any]) -> str:
 def make_template(configs: Iterable[Mapping[str, Any]]) -> Config:
     """Merge configs of one kernel into a template: every key, each list the longest.
 
-    The result is good for its keys and lengths only, and does not depend on the order
-    of the configs.
+    The result holds lengths only, no values, and does not depend on the order of the
+    configs.
     """
-    template: Config = {}
+    longest: dict[str, tuple[int, ...]] = {}
     for config in configs:
         for key, value in config.items():
-            known = template.get(key, _ABSENT)
-            if known is _ABSENT or _fullness(value) > _fullness(known):
-                template[key] = value
-    return {key: template[key] for key in sorted(template)}
+            lengths = _lengths(value)
+            known = longest.get(key, ())
+            if (len(lengths), lengths) > (len(known), known) or key not in longest:
+                longest[key] = lengths
+    return {key: [[None] * n for n in longest[key]] for key in sorted(longest)}
 
 
 def canonical_config(
@@ -145,16 +146,15 @@ def canonical_id(
 def _plain(value: Any) -> Any:
     """JSON values only: tuples become lists, as they do in Helion's log."""
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(one) if isinstance(one, list | tuple) else one for one in value]
     return value
 
 
-def _fullness(value: Any) -> tuple[int, int, str]:
-    """Order for templates: longer lists first, then any fixed order."""
+def _lengths(value: Any) -> tuple[int, ...]:
+    """Length of each entry of a list (0 for what is no list); () for a scalar."""
     if not isinstance(value, list | tuple):
-        return (0, 0, json.dumps(value, default=str))
-    inner = sum(len(one) for one in value if isinstance(one, list | tuple))
-    return (1 + len(value), inner, json.dumps(value, default=str))
+        return ()
+    return tuple([_length(one) for one in value])
 
 
 def _length(value: Any) -> int:
