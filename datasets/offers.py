@@ -44,7 +44,8 @@ def make_offers(bound: Any, view: HelionView, hardware: Hardware) -> Offers:
         full = helion_hook.normalize(bound, config)
         if full is None or not helion_hook.is_legal(bound, full):
             return None
-        return full
+        # Helion's Config forgets a None, and a config's id is that of what it keeps.
+        return {name: value for name, value in full.items() if value is not None}
 
     return Offers(
         default=view.default,
