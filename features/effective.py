@@ -16,6 +16,7 @@ from typing import Any
 from costmodel.features.blocks import BlockKind
 from costmodel.features.canonical import canonical_config
 from costmodel.features.emission import EmittedAccess
+from costmodel.features.emission import emission_regions
 from costmodel.features.emission import emitted_accesses
 from costmodel.features.graph import KernelGraph
 from costmodel.features.memory import DimKind
@@ -116,7 +117,10 @@ class EffectiveKeys:
             if value == "block_ptr":
                 value = "pointer"  # Triton 3.9 has no block pointers
             if value == "tensor_descriptor" and index < len(self._operations):
-                if _falls_back(self._operations[index], blocks, on_host):
+                # Between two grid bodies an unused descriptor still adds a fence.
+                if self._one_root and _falls_back(
+                    self._operations[index], blocks, on_host
+                ):
                     value = "pointer"
             found.append(value)
         if self._rolls(full):
@@ -135,7 +139,7 @@ class EffectiveKeys:
         persistent = full.get("pid_type") in _PERSISTENT
         rolled = self._rolls(full)
         stages = full.get("num_stages")
-        if not (self._loops or rolled or persistent or asks):
+        if not (self._loops or rolled or persistent):
             stages = 1  # nothing to pipeline
         rest = tuple(
             (key, _frozen(value))
@@ -221,25 +225,22 @@ def effective_key(
 def range_slots(graph: KernelGraph) -> tuple[tuple[int, ...], int]:
     """Which entries of the `range_*` lists are grids, and how many entries there are.
 
-    A grid has one entry for all its axes, a device loop one for each; they stand in
-    order of their first block id. (0 entries where block ids do not tell.)
+    A grid has one entry for all its axes, a device loop one for each of its blocks;
+    they stand in program order.
     """
-    entries: dict[tuple[int, ...], bool] = {}
-    for graph_id, region in graph.regions.items():
+    grids: list[int] = []
+    seen: set[int] = set()
+    n_entries = 0
+    for graph_id in emission_regions(graph):
+        region = graph.regions[graph_id]
         if region.kind is RegionKind.ROOT:
-            ids = [graph.blocks[a.block].block_id for a in graph.loops.get(graph_id, ())]
-            known = [i for i in ids if i is not None]
-            if len(known) != len(ids) or not ids:
-                if len(graph.root_ids()) > 1:
-                    return (), 0
-                known = [-1]  # the only grid comes first: its ids are the lowest
-            entries[(min(known),)] = True
+            grids.append(n_entries)
+            n_entries += 1
         elif region.kind is RegionKind.LOOP:
-            for block_id in region.block_ids:
-                entries.setdefault((block_id,), False)
-    ordered = sorted(entries)
-    grids = tuple(i for i, entry in enumerate(ordered) if entries[entry])
-    return grids, len(ordered)
+            new = [b for b in region.block_ids if b not in seen]
+            seen.update(new)
+            n_entries += len(new)
+    return tuple(grids), n_entries
 
 
 def _frozen(value: Any) -> Any:
@@ -313,9 +314,7 @@ def _box_size(
     return None, None
 
 
-def _falls_back(
-    operation: _Operation, blocks: Sequence[int], on_host: bool
-) -> bool:
+def _falls_back(operation: _Operation, blocks: Sequence[int], on_host: bool) -> bool:
     """Whether Helion surely writes pointer code for a descriptor that was asked."""
     if operation.never or (operation.needs_host and not on_host):
         return True

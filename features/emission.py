@@ -34,17 +34,19 @@ class EmittedAccess:
     eviction_slot: int | None
 
 
+def emission_regions(graph: KernelGraph) -> tuple[int, ...]:
+    """Grid bodies and loops in program order; rolled alternatives are left out."""
+    return tuple(dict.fromkeys(region for region, _ in _walk(graph)))
+
+
 def emitted_accesses(graph: KernelGraph) -> tuple[EmittedAccess, ...]:
     """Memory operations as emitted when no reduction is rolled into a loop."""
     by_node = {access.node_id: access for access in graph.accesses}
-    bodies: dict[str, list[int]] = {}
-    for graph_id in sorted(graph.regions):
-        control = graph.regions[graph_id].control
-        if control is not None:
-            bodies.setdefault(control, []).append(graph_id)
     found: list[EmittedAccess] = []
     n_memory = n_loads = n_atomics = 0
-    for node_id in _walk(graph, bodies):
+    for _, node_id in _walk(graph):
+        if node_id is None:
+            continue
         kind = graph.raw.nodes[node_id].kind
         if kind is OpKind.ATOMIC:
             slot, n_atomics = n_atomics, n_atomics + 1
@@ -53,25 +55,29 @@ def emitted_accesses(graph: KernelGraph) -> tuple[EmittedAccess, ...]:
         is_load = kind is OpKind.LOAD
         eviction = n_loads if is_load else None
         n_loads += is_load
-        found.append(
-            EmittedAccess(by_node.get(node_id), node_id, kind, slot, eviction)
-        )
+        found.append(EmittedAccess(by_node.get(node_id), node_id, kind, slot, eviction))
     return tuple(found)
 
 
-def _walk(graph: KernelGraph, bodies: dict[str, list[int]]) -> list[str]:
-    """Ids of memory operations in emission order."""
+def _walk(graph: KernelGraph) -> list[tuple[int, str | None]]:
+    """Regions as they are entered, and memory operations as they are met."""
     memory = (OpKind.LOAD, OpKind.STORE, OpKind.ATOMIC)
-    found: list[str] = []
+    bodies: dict[str, list[int]] = {}
+    for graph_id in sorted(graph.regions):
+        control = graph.regions[graph_id].control
+        if control is not None:
+            bodies.setdefault(control, []).append(graph_id)
+    found: list[tuple[int, str | None]] = []
     seen: set[int] = set()
 
     def enter(graph_id: int) -> None:
         if graph_id in seen:
             return
         seen.add(graph_id)
+        found.append((graph_id, None))
         for node_id in graph.raw.regions[graph_id].node_ids:
             if graph.raw.nodes[node_id].kind in memory:
-                found.append(node_id)
+                found.append((graph_id, node_id))
             for body in bodies.get(node_id, ()):
                 enter(body)
 

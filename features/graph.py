@@ -119,9 +119,7 @@ class KernelGraph:
 
     def root_ids(self) -> tuple[int, ...]:
         """Grid bodies, in program order."""
-        return tuple(
-            g for g, r in self.regions.items() if r.kind is RegionKind.ROOT
-        )
+        return tuple(g for g, r in self.regions.items() if r.kind is RegionKind.ROOT)
 
     def enclosing(self, graph_id: int) -> tuple[int, ...]:
         """A region and those around it, inner first."""
@@ -253,7 +251,11 @@ def _add_reductions(
         for dim in access.dims:
             host = literal(dim.size)
             host = hints.get(dim.size) if host is None else host
-            if dim.kind is DimKind.SLICE and host is not None and dim.tile in names_in(dim.tile):
+            if (
+                dim.kind is DimKind.SLICE
+                and host is not None
+                and dim.tile in names_in(dim.tile)
+            ):
                 extents[dim.tile] = max(extents.get(dim.tile, 0), host)
     slots = _reduction_slots(raw)
     symbols = _reduction_symbols(raw, by_symbol, hints)

@@ -362,9 +362,7 @@ class _Aligner:
             options.extend(self._take_entry(i, j, k))
         if k < n_out and self.out[k] not in self.tiles:
             price = self._mismatch(self.out[k], self.sizes[i])
-            step = _Step(
-                DimKind.SLICE, names_in(self.out[k]), self.out[k], self.out[k]
-            )
+            step = _Step(DimKind.SLICE, names_in(self.out[k]), self.out[k], self.out[k])
             options.append((price, step, (i + 1, j, k + 1)))
         options.append((_PRICE_CONST, _CONST, (i + 1, j, k)))
         best: tuple[int, list[_Step]] | None = None
@@ -383,9 +381,7 @@ class _Aligner:
     ) -> list[tuple[int, _Step, tuple[int, int, int]]]:
         entry = self.entries[j]
         if entry.tile is not None:
-            step = _Step(
-                DimKind.TILE, frozenset((entry.tile,)), entry.tile, entry.tile
-            )
+            step = _Step(DimKind.TILE, frozenset((entry.tile,)), entry.tile, entry.tile)
             price = self._mismatch(entry.tile, self.sizes[i])
             if k < len(self.out) and self.out[k] == entry.tile:
                 return [(price, step, (i + 1, j + 1, k + 1))]

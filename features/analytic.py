@@ -1,0 +1,187 @@
+"""A first-principles estimate of kernel time, for ranking where no model decides.
+
+Time is launch plus the slowest of: DRAM at the bandwidth that bytes in flight can
+draw, the busiest SM's share of tensor, arithmetic and L2 work, and the latency chain
+of one program times the rounds that the grid needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.features.graph import KernelGraph
+from costmodel.features.resources import Resources
+from costmodel.features.symbols import Sizes
+from costmodel.features.tiles import Tiles
+from costmodel.features.traffic import Work
+from costmodel.hardware import Hardware
+from costmodel.types import Config
+
+# Latency of one dependent trip to DRAM and to L2, in microseconds: about 800 and 270
+# cycles at 1.7 GHz (microbenchmarks of Hopper, Luo et al. 2024, arXiv 2402.13499).
+_DRAM_LATENCY_US = 0.48
+_L2_LATENCY_US = 0.16
+# What a launch costs between dispatch and the first instruction, as CUDA events see
+# it back to back, in microseconds; and what a program costs to start and to retire.
+_LAUNCH_US = 2.0
+_PROGRAM_US = 0.6
+# Warps an SM needs to keep its issue slots busy on independent arithmetic.
+_BUSY_WARPS = 8.0
+# Lanes for arithmetic and for special functions per SM and clock (CUDA C++
+# programming guide, arithmetic throughput, 9.0).
+_ARITHMETIC_LANES = 128.0
+_SPECIAL_LANES = 16.0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Times of n configs in microseconds, float64[n], and what they rest on.
+
+    Attributes:
+        total_us: The estimate.
+        dram_us: DRAM at full bandwidth.
+        l2_us: L2 at full bandwidth.
+        tensor_us: Dots at the rate their tiles allow.
+        issue_us: Arithmetic and special functions.
+        latency_us: Chain of dependent trips, over all rounds.
+        roofline_us: Slowest of the first four, spread evenly.
+        waves: Programs over what one round holds.
+        tail: Useful share of the last round.
+        busy_programs: Programs of the busiest SM over the mean.
+        in_flight_bytes: Bytes one SM has on their way.
+        bandwidth_share: Share of DRAM bandwidth that those can draw.
+    """
+
+    total_us: Sizes
+    dram_us: Sizes
+    l2_us: Sizes
+    tensor_us: Sizes
+    issue_us: Sizes
+    latency_us: Sizes
+    roofline_us: Sizes
+    waves: Sizes
+    tail: Sizes
+    busy_programs: Sizes
+    in_flight_bytes: Sizes
+    bandwidth_share: Sizes
+
+
+def estimate_time(
+    graph: KernelGraph,
+    tiles: Tiles,
+    resources: Resources,
+    work: Work,
+    configs: Sequence[Config],
+    hardware: Hardware,
+) -> Estimate:
+    """Estimate times of n configs on one GPU."""
+    n_sms = float(hardware.n_sms)
+    programs = np.maximum(np.broadcast_to(tiles.total_programs, (tiles.n,)), 1.0)
+    slots = n_sms * resources.occupancy_ctas
+    waves = programs / slots
+    rounds = np.ceil(waves)
+    # The busiest SM decides: programs come in whole numbers.
+    busiest = np.ceil(programs / n_sms) * n_sms / programs
+    moved = work.load_bytes + work.store_bytes
+    dram_us = work.unique_bytes / (hardware.dram_gb_per_s * 1e3)
+    l2_us = moved * work.sector_waste / (hardware.l2_gb_per_s * 1e3)
+    tensor_us = _tensor_us(work, resources, hardware)
+    issue_us = _issue_us(work, resources, programs, hardware)
+    in_flight, share = _bandwidth_share(
+        graph, resources, work, programs, n_sms, hardware
+    )
+    latency_us = rounds * _chain_us(graph, resources, work)
+    spread = busiest * np.maximum(np.maximum(tensor_us, issue_us), l2_us)
+    spill = (
+        1.0
+        + resources.spilled_bytes
+        / np.maximum(resources.threads * 4.0 * float(hardware.max_regs_per_thread), 1.0)
+        * 4.0
+    )
+    memory_us = dram_us * work.sector_waste / share
+    overlap = np.maximum(np.maximum(memory_us, spread * spill), latency_us)
+    # Phases overlap imperfectly: a tenth of what the slowest hides still shows.
+    rest = 0.1 * (memory_us + spread * spill + latency_us - overlap)
+    roofline = np.maximum(np.maximum(dram_us, l2_us), np.maximum(tensor_us, issue_us))
+    return Estimate(
+        total_us=_LAUNCH_US + overlap + rest,
+        dram_us=dram_us,
+        l2_us=l2_us,
+        tensor_us=tensor_us,
+        issue_us=issue_us,
+        latency_us=latency_us,
+        roofline_us=roofline,
+        waves=waves,
+        tail=waves / rounds,
+        busy_programs=busiest,
+        in_flight_bytes=in_flight,
+        bandwidth_share=share,
+    )
+
+
+def peak_flops_per_us(hardware: Hardware, name: str) -> float:
+    """Tensor-core or FMA rate in operations per microsecond."""
+    rates: Mapping[str, float] = hardware.peak_tflops
+    rate = rates.get(name) or rates.get("bf16") or rates.get("fp32") or 1.0
+    return rate * 1e6
+
+
+def _tensor_us(work: Work, resources: Resources, hardware: Hardware) -> Sizes:
+    total = np.zeros(1)
+    all_flops = np.zeros(1)
+    for name, flops in work.flops.items():
+        total = total + flops / peak_flops_per_us(hardware, name)
+        all_flops = all_flops + flops
+    large = work.wgmma_flops / np.maximum(all_flops, 1.0)
+    groups = resources.threads >= 128.0
+    fast = np.where(groups, large, 0.0) if hardware.has_wgmma else np.ones(1)
+    # Without warp-group MMA Hopper's tensor cores run at about 60 % of their rate.
+    return np.broadcast_to(total, resources.threads.shape) * (fast + (1.0 - fast) / 0.6)
+
+
+def _issue_us(
+    work: Work, resources: Resources, programs: Sizes, hardware: Hardware
+) -> Sizes:
+    per_us = hardware.clock_ghz * 1e3 * hardware.n_sms
+    cycles = work.arithmetic / _ARITHMETIC_LANES + work.special / _SPECIAL_LANES
+    resident = np.minimum(
+        resources.occupancy_ctas, np.maximum(programs / hardware.n_sms, 1.0)
+    )
+    warps = resident * resources.threads / hardware.warp_size
+    busy = np.minimum(1.0, warps / _BUSY_WARPS)
+    return cycles / per_us / busy
+
+
+def _bandwidth_share(
+    graph: KernelGraph,
+    resources: Resources,
+    work: Work,
+    programs: Sizes,
+    n_sms: float,
+    hardware: Hardware,
+) -> tuple[Sizes, Sizes]:
+    """Bytes in flight per SM, and the share of DRAM bandwidth they sustain."""
+    resident = np.minimum(resources.occupancy_ctas, programs / n_sms)
+    trips = np.maximum(work.trips * work.reduction_trips, 1.0)
+    per_trip = work.load_bytes / programs / trips
+    # Asynchronous copies keep stages - 1 trips on their way; plain loads what the
+    # registers of one trip hold.
+    depth = np.maximum(1.0, np.minimum(resources.stages - 1.0, trips))
+    depth = depth if graph.dots else np.ones(1)
+    in_flight = np.minimum(resident * per_trip * depth, 65536.0)
+    needed = hardware.dram_gb_per_s * 1e3 * _DRAM_LATENCY_US / n_sms
+    return in_flight, np.clip(in_flight / needed, 0.05, 1.0)
+
+
+def _chain_us(graph: KernelGraph, resources: Resources, work: Work) -> Sizes:
+    """Latency of one program: start, then every trip that nothing prefetches."""
+    trips = work.trips * work.reduction_trips
+    per_trip = np.full(1, _L2_LATENCY_US if graph.dots else _DRAM_LATENCY_US)
+    if graph.dots:
+        hidden = np.maximum(resources.stages - 1.0, 0.5)
+        return _PROGRAM_US + _DRAM_LATENCY_US + trips * per_trip / hidden
+    return _PROGRAM_US + trips * per_trip

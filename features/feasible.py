@@ -1,0 +1,66 @@
+"""Hard limits of a GPU: what certainly does not run, and why, in words."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from costmodel.features.tiles import is_readable
+from costmodel.types import Config
+
+if TYPE_CHECKING:
+    from costmodel.features.extract import FeatureExtractor
+
+# Triton refuses a tensor of more elements (TRITON_MAX_TENSOR_NUMEL, triton.language).
+MAX_TILE_NUMEL = 2**20
+# Estimated need over the register file of a program at its cap. An estimate is no
+# limit, but nothing measured needed three times its registers and was not both slow
+# and over the compile timeout.
+_GROSS_SPILL = 3.0
+
+
+class Limit(enum.StrEnum):
+    """Why a config cannot run."""
+
+    UNREADABLE = "block sizes do not fit this kernel"
+    THREADS = "more threads than a CTA may have"
+    TILE = "a tile of more than 2^20 elements"
+    SHARED_MEMORY = "more shared memory than a CTA may have"
+    REGISTERS = "tiles several times larger than the register file"
+
+
+def reasons(
+    extractor: FeatureExtractor, configs: Sequence[Config]
+) -> list[tuple[Limit, ...]]:
+    """Limits that each config breaks; empty for one that may run."""
+    found: list[tuple[Limit, ...]] = [()] * len(configs)
+    readable = [i for i, c in enumerate(configs) if is_readable(extractor.graph, c)]
+    for index in set(range(len(configs))) - set(readable):
+        found[index] = (Limit.UNREADABLE,)
+    if not readable:
+        return found
+    resources = extractor.resources([configs[i] for i in readable])
+    hardware = extractor.hardware
+    capacity = np.minimum(
+        float(hardware.max_regs_per_thread), hardware.regs_per_sm / resources.threads
+    )
+    broken = {
+        Limit.THREADS: resources.threads > hardware.max_threads_per_cta,
+        Limit.TILE: resources.max_tile_numel > MAX_TILE_NUMEL,
+        Limit.SHARED_MEMORY: resources.smem_bytes > hardware.smem_per_cta_bytes,
+        Limit.REGISTERS: resources.regs_per_thread > _GROSS_SPILL * capacity,
+    }
+    for row, index in enumerate(readable):
+        found[index] = tuple(limit for limit, bad in broken.items() if bad[row])
+    return found
+
+
+def feasible(
+    extractor: FeatureExtractor, configs: Sequence[Config]
+) -> npt.NDArray[np.bool_]:
+    """Whether each config keeps all hard limits: bool[n]."""
+    return np.array([not r for r in reasons(extractor, configs)], dtype=np.bool_)

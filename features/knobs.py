@@ -1,0 +1,278 @@
+"""Knobs of a config as numbers, column by column.
+
+A knob that a config leaves out has Helion's default; a list of another length than
+this kernel's counts by its mean. Equal values are encoded once, since hundreds of
+candidates share a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Hashable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from costmodel.features.graph import KernelGraph
+from costmodel.features.indexing import descriptor_fits
+from costmodel.features.ops import OpKind
+from costmodel.features.regions import RegionKind
+from costmodel.features.symbols import Sizes
+from costmodel.features.tiles import Tiles
+from costmodel.types import Config
+
+DEFAULT_NUM_WARPS = 4
+DEFAULT_NUM_STAGES = 1
+"""What Helion compiles with where a config does not say (config_spec.py, 1.5.1)."""
+
+
+def number(configs: Sequence[Config], key: str, default: float) -> Sizes:
+    """A scalar knob: float64[n]; not a number counts as absent."""
+    values = [c.get(key, default) for c in configs]
+    return np.array(
+        [
+            float(v) if isinstance(v, (int, float)) and v is not None else default
+            for v in values
+        ]
+    )
+
+
+def encoded(
+    configs: Sequence[Config],
+    key: str,
+    encode: Callable[[Any], tuple[float, ...]],
+) -> npt.NDArray[np.float64]:
+    """Any knob by a function of its value: float64[n, n_columns]."""
+    memo: dict[Hashable, tuple[float, ...]] = {}
+    rows: list[tuple[float, ...]] = []
+    for config in configs:
+        value = config.get(key)
+        name = repr(value)
+        row = memo.get(name)
+        if row is None:
+            row = memo[name] = encode(value)
+        rows.append(row)
+    return np.ascontiguousarray(np.array(rows, dtype=np.float64).T)
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list knob; Helion also takes one value for all slots."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def share(value: Any, wanted: Any) -> float:
+    """Fraction of slots with a value; 0 for none."""
+    items = as_list(value)
+    return sum(v == wanted for v in items) / len(items) if items else 0.0
+
+
+def highest(value: Any, default: float = 0.0) -> float:
+    """Largest number in a list knob."""
+    found = [
+        float(v)
+        for v in as_list(value)
+        if isinstance(v, (int, float)) and not isinstance(v, bool)
+    ]
+    return max([default, *found])
+
+
+def range_slots(graph: KernelGraph) -> dict[int, int]:
+    """Slot of each region in the `range_*` lists, by graph id.
+
+    Helion gives one slot to each grid body and one to each axis of a device loop, in
+    program order; a block that walks several loops has one slot. A loop of several
+    axes answers with its innermost.
+    """
+    slots: dict[int, int] = {}
+    by_block: dict[int, int] = {}
+    count = 0
+
+    def visit(graph_id: int) -> None:
+        nonlocal count
+        region = graph.regions[graph_id]
+        if region.kind is RegionKind.ROOT:
+            slots[graph_id] = count
+            count += 1
+        elif region.kind is RegionKind.LOOP:
+            for axis in graph.loops.get(graph_id, ()):
+                if axis.block not in by_block:
+                    by_block[axis.block] = count
+                    count += 1
+                slots[graph_id] = by_block[axis.block]
+        for inner in sorted(graph.regions):
+            if graph.regions[inner].parent == graph_id:
+                visit(inner)
+
+    for root in graph.root_ids():
+        visit(root)
+    return slots
+
+
+def range_values(
+    graph: KernelGraph, configs: Sequence[Config], key: str
+) -> dict[int, Sizes]:
+    """A numeric `range_*` knob of each region, 0 where absent, by graph id."""
+    slots = range_slots(graph)
+    columns: dict[int, Sizes] = {}
+    lists = [as_list(c.get(key)) for c in configs]
+    for graph_id, slot in slots.items():
+        columns[graph_id] = np.array(
+            [float(v[slot] or 0) if slot < len(v) else 0.0 for v in lists]
+        )
+    return columns
+
+
+def knob_features(
+    graph: KernelGraph, configs: Sequence[Config], tiles: Tiles
+) -> dict[str, Sizes]:
+    """Encoded knobs by feature name, float64[n] each."""
+    features: dict[str, Sizes] = {}
+    warps = number(configs, "num_warps", DEFAULT_NUM_WARPS)
+    features["num_warps_log2"] = np.log2(np.maximum(warps, 1.0))
+    features["num_stages"] = number(configs, "num_stages", DEFAULT_NUM_STAGES)
+    pid = encoded(configs, "pid_type", _pid)
+    for name, column in zip(_PID_NAMES, pid, strict=True):
+        features[name] = column
+    persistent = features["is_persistent"]
+    multiplier = number(configs, "num_sm_multiplier", 1.0)
+    features["num_sm_multiplier_log2"] = persistent * np.log2(
+        np.maximum(multiplier, 1.0)
+    )
+    features["maxnreg"] = number(configs, "maxnreg", 0.0)
+    features["has_maxnreg"] = (features["maxnreg"] > 0.0).astype(np.float64)
+    features["l2_grouping_log2"] = np.log2(
+        encoded(configs, "l2_groupings", lambda v: (highest(v, 1.0),))[0]
+    )
+    features["n_loops_reordered"] = encoded(configs, "loop_orders", _reordered)[0]
+    features["flatten_loops_share"] = encoded(
+        configs, "flatten_loops", lambda v: (share(v, True),)
+    )[0]
+    for name, column in zip(
+        ("range_unroll_max", "range_unroll_sum"),
+        encoded(configs, "range_unroll_factors", _numbers),
+        strict=True,
+    ):
+        features[name] = column
+    for name, column in zip(
+        ("range_stages_max", "range_stages_sum"),
+        encoded(configs, "range_num_stages", _numbers),
+        strict=True,
+    ):
+        features[name] = column
+    for key, name in _RANGE_FLAGS:
+        on, off = encoded(configs, key, lambda v: (share(v, True), share(v, False)))
+        features[f"{name}_on_share"] = on
+        features[f"{name}_off_share"] = off
+    features["static_ranges_share"] = encoded(
+        configs, "static_ranges", lambda v: (share(v, True),)
+    )[0]
+    first, last = encoded(
+        configs,
+        "load_eviction_policies",
+        lambda v: (share(v, "first"), share(v, "last")),
+    )
+    features["evict_first_share"] = first
+    features["evict_last_share"] = last
+    features["host_descriptors"] = encoded(
+        configs, "host_tensor_descriptors", lambda v: (float(v is True),)
+    )[0]
+    features.update(_indexing(graph, configs, tiles))
+    return features
+
+
+_PID_NAMES = ("is_persistent", "is_interleaved", "is_xyz")
+_RANGE_FLAGS = (
+    ("range_multi_buffers", "range_multi_buffer"),
+    ("range_flattens", "range_flatten"),
+)
+
+
+def _pid(value: Any) -> tuple[float, ...]:
+    text = str(value or "flat")
+    return (
+        float(text.startswith("persistent")),
+        float(text == "persistent_interleaved"),
+        float(text == "xyz"),
+    )
+
+
+def _reordered(value: Any) -> tuple[float, ...]:
+    orders = [o for o in as_list(value) if isinstance(o, (list, tuple))]
+    return (float(sum(list(o) != sorted(o) for o in orders)),)
+
+
+def _numbers(value: Any) -> tuple[float, float]:
+    found = [
+        float(v)
+        for v in as_list(value)
+        if isinstance(v, (int, float)) and not isinstance(v, bool)
+    ]
+    return (max([0.0, *found]), float(sum(found)))
+
+
+def active_weight(graph: KernelGraph, tiles: Tiles, index: int) -> Sizes:
+    """1 where a config's program has this access, 0 where its rolled twin replaces it.
+
+    Args:
+        graph: The kernel.
+        tiles: Tile sizes of n configs.
+        index: Index in `graph.accesses`.
+    """
+    access = graph.accesses[index]
+    is_twin = graph.regions[access.graph_id].kind is RegionKind.ROLLED
+    keys = [graph.by_symbol.get(s) for s in access.symbols]
+    rolled = [tiles.rolled[k] for k in keys if k is not None and k in tiles.rolled]
+    if not rolled:
+        return np.zeros(1) if is_twin else np.ones(1)
+    looping = rolled[0].astype(np.float64)
+    for more in rolled[1:]:
+        looping = np.maximum(looping, more.astype(np.float64))
+    return looping if is_twin else 1.0 - looping
+
+
+def _indexing(
+    graph: KernelGraph, configs: Sequence[Config], tiles: Tiles
+) -> dict[str, Sizes]:
+    """Shares of live accesses that really use descriptors, loads and stores apart."""
+    wanted = _wanted_descriptors(graph, configs)
+    totals = {OpKind.LOAD: np.zeros(1), OpKind.STORE: np.zeros(1)}
+    used = {OpKind.LOAD: np.zeros(1), OpKind.STORE: np.zeros(1)}
+    for index, access in enumerate(graph.accesses):
+        if access.kind not in totals:
+            continue
+        active = active_weight(graph, tiles, index)
+        totals[access.kind] = totals[access.kind] + active
+        asked = wanted.get(access.slot)
+        if asked is not None:
+            got = descriptor_fits(graph, access, tiles) * asked
+            used[access.kind] = used[access.kind] + active * got
+    return {
+        "descriptor_load_share": used[OpKind.LOAD]
+        / np.maximum(totals[OpKind.LOAD], 1.0),
+        "descriptor_store_share": used[OpKind.STORE]
+        / np.maximum(totals[OpKind.STORE], 1.0),
+    }
+
+
+def _wanted_descriptors(
+    graph: KernelGraph, configs: Sequence[Config]
+) -> Mapping[int, Sizes]:
+    """For each slot of `indexing` that any config sets to a descriptor, who does."""
+    n_slots = graph.n_memory_slots
+
+    def encode(value: Any) -> tuple[float, ...]:
+        if isinstance(value, str):
+            return (float(value == "tensor_descriptor"),) * n_slots
+        items = as_list(value)
+        flags = [float(v == "tensor_descriptor") for v in items[:n_slots]]
+        return tuple([*flags, *[0.0] * (n_slots - len(flags))])
+
+    if n_slots == 0:
+        return {}
+    table = encoded(configs, "indexing", encode)
+    return {slot: column for slot, column in enumerate(table) if column.any()}

@@ -1,0 +1,182 @@
+"""What one program takes of an SM: threads, registers, shared memory; what fits.
+
+These are estimates before compiling. Registers hold the live tiles that do not go
+through shared memory, plus addresses; shared memory holds the operands of dots, times
+the stages of the loop that loads them, or the staging of a stored tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.features.graph import KernelGraph
+from costmodel.features.knobs import DEFAULT_NUM_STAGES
+from costmodel.features.knobs import DEFAULT_NUM_WARPS
+from costmodel.features.knobs import number
+from costmodel.features.knobs import range_values
+from costmodel.features.liveness import LiveBytes
+from costmodel.features.ops import OpKind
+from costmodel.features.regions import RegionKind
+from costmodel.features.staging import StagingPlan
+from costmodel.features.symbols import Sizes
+from costmodel.features.tiles import Tiles
+from costmodel.hardware import Hardware
+from costmodel.types import Config
+
+# Registers that a Triton program needs before any tile: program id, strides, loop
+# counters, descriptors. Read off cuobjdump -res-usage of small sm90 kernels
+# (24 with a dot, 16 without).
+_BASE_REGISTERS_DOT = 24.0
+_BASE_REGISTERS = 16.0
+# CUDA reserves 1 KiB of shared memory for itself in every CTA (programming guide,
+# compute capability 8.0 and later).
+_RESERVED_SMEM_BYTES = 1024.0
+# Registers are handed out in units of 8 a thread (CUDA occupancy calculator).
+_REGISTER_UNIT = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Resources of n configs, float64[n] each.
+
+    Attributes:
+        threads: Threads of one program.
+        smem_bytes: Shared memory of one program.
+        pipelined_bytes: Of it, buffers that stages multiply.
+        stage_bytes: Bytes of one stage of the loop with the largest buffers.
+        stages: Stages of that loop.
+        regs_per_thread: Estimated need, not cut off at the hardware's limit.
+        spill_registers: Registers a thread needs beyond what it may have.
+        spilled_bytes: The same for the whole program, in bytes.
+        max_tile_numel: Elements of the largest tile.
+        occupancy_ctas: Programs that fit one SM, at least 1.
+        limit_threads: Programs that fit by threads alone.
+        limit_registers: By registers alone.
+        limit_smem: By shared memory alone.
+    """
+
+    threads: Sizes
+    smem_bytes: Sizes
+    pipelined_bytes: Sizes
+    stage_bytes: Sizes
+    stages: Sizes
+    regs_per_thread: Sizes
+    spill_registers: Sizes
+    spilled_bytes: Sizes
+    max_tile_numel: Sizes
+    occupancy_ctas: Sizes
+    limit_threads: Sizes
+    limit_registers: Sizes
+    limit_smem: Sizes
+
+
+def estimate_resources(
+    graph: KernelGraph,
+    plan: StagingPlan,
+    live: LiveBytes,
+    tiles: Tiles,
+    configs: Sequence[Config],
+    hardware: Hardware,
+) -> Resources:
+    """Estimate resources of n configs on one GPU."""
+    n = tiles.n
+    warps = np.maximum(number(configs, "num_warps", DEFAULT_NUM_WARPS), 1.0)
+    threads = warps * float(hardware.warp_size)
+    smem, pipelined, stage, stages = _shared_memory(graph, plan, tiles, configs)
+    has_dot = bool(graph.dots)
+    base = _BASE_REGISTERS_DOT if has_dot else _BASE_REGISTERS
+    addresses = _address_registers(graph, tiles, threads)
+    need = base + live.registers / 4.0 / threads + addresses
+    cap = np.minimum(
+        float(hardware.max_regs_per_thread),
+        np.floor(hardware.regs_per_sm / threads / _REGISTER_UNIT) * _REGISTER_UNIT,
+    )
+    asked = number(configs, "maxnreg", 0.0)
+    cap = np.where(asked > 0.0, np.minimum(cap, asked), cap)
+    spill = np.maximum(0.0, need - cap)
+    held = np.ceil(np.minimum(need, cap) / _REGISTER_UNIT) * _REGISTER_UNIT
+    by_threads = np.floor(hardware.max_threads_per_sm / threads)
+    by_registers = np.floor(hardware.regs_per_sm / (held * threads))
+    by_smem = np.floor(hardware.smem_per_sm_bytes / (smem + _RESERVED_SMEM_BYTES))
+    fit = np.minimum(np.minimum(by_threads, by_registers), by_smem)
+    return Resources(
+        threads=_full(threads, n),
+        smem_bytes=_full(smem, n),
+        pipelined_bytes=_full(pipelined, n),
+        stage_bytes=_full(stage, n),
+        stages=_full(stages, n),
+        regs_per_thread=_full(need, n),
+        spill_registers=_full(spill, n),
+        spilled_bytes=_full(spill * threads * 4.0, n),
+        max_tile_numel=_full(live.largest_tile, n),
+        occupancy_ctas=_full(np.clip(fit, 1.0, float(hardware.max_ctas_per_sm)), n),
+        limit_threads=_full(by_threads, n),
+        limit_registers=_full(by_registers, n),
+        limit_smem=_full(by_smem, n),
+    )
+
+
+def _full(values: Sizes, n: int) -> Sizes:
+    return np.ascontiguousarray(np.broadcast_to(values, (n,)))
+
+
+def _address_registers(graph: KernelGraph, tiles: Tiles, threads: Sizes) -> Sizes:
+    """Registers for addresses: two for every vector of 16 bytes a thread loads."""
+    worst = np.zeros(1)
+    for graph_id, region in graph.regions.items():
+        if region.kind not in (RegionKind.LOOP, RegionKind.ROOT):
+            continue
+        total = np.zeros(1)
+        for access in graph.accesses:
+            if access.graph_id != graph_id or access.kind is not OpKind.LOAD:
+                continue
+            bytes_per_thread = tiles.numel(access.shape) * access.itemsize / threads
+            total = total + 2.0 * np.ceil(bytes_per_thread / 16.0)
+        worst = np.maximum(worst, total)
+    return worst
+
+
+def _shared_memory(
+    graph: KernelGraph, plan: StagingPlan, tiles: Tiles, configs: Sequence[Config]
+) -> tuple[Sizes, Sizes, Sizes, Sizes]:
+    """Shared memory, the pipelined part, bytes of one stage, stages: float64[n]."""
+    stages_knob = np.maximum(number(configs, "num_stages", DEFAULT_NUM_STAGES), 1.0)
+    range_stages = range_values(graph, configs, "range_num_stages")
+    smem = np.zeros(tiles.n)
+    pipelined = np.zeros(tiles.n)
+    stage_bytes = np.zeros(tiles.n)
+    stages_of = np.ones(tiles.n)
+    for region in plan.regions:
+        own = range_stages.get(region.graph_id, np.zeros(1))
+        stages = np.where(own > 0.0, own, stages_knob)
+        operand = np.zeros(1)
+        for shape, itemsize in region.staged:
+            operand = operand + tiles.numel(shape) * float(itemsize)
+        resident = np.zeros(1)
+        for shape, itemsize in region.resident:
+            resident = resident + tiles.numel(shape) * float(itemsize)
+        if region.has_dot:
+            depth = np.minimum(stages, np.maximum(tiles.runs[region.graph_id], 1.0))
+            depth = stages if region.is_loop else np.ones(1) + 0.0 * depth
+        else:
+            # Triton stages loads of a loop without a dot only if the loop itself asks
+            # for stages (pipeliner, loops with tt.num_stages).
+            depth = np.where(own > 1.0, own, 0.0)
+        ring = operand * depth
+        total = ring + resident
+        larger = ring > pipelined
+        stage_bytes = np.where(larger, operand, stage_bytes)
+        stages_of = np.where(larger, np.maximum(depth, 1.0), stages_of)
+        pipelined = np.maximum(pipelined, ring)
+        smem = np.maximum(smem, total)
+    epilogue = np.zeros(1)
+    if graph.dots:
+        for access in graph.accesses:
+            is_store = access.kind in (OpKind.STORE, OpKind.ATOMIC)
+            if is_store and len(access.shape) >= 2:
+                stored = tiles.numel(access.shape) * float(access.itemsize)
+                epilogue = np.maximum(epilogue, stored)
+    return np.maximum(smem, epilogue), pipelined, stage_bytes, stages_of

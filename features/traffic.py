@@ -1,0 +1,369 @@
+"""Work of a whole launch: bytes from L2 and DRAM, arithmetic, vector widths.
+
+A memory operation moves each element its loops walk, once for every trip of every
+enclosing loop that does not move its address: those are the re-reads a larger tile
+saves. Arithmetic counts whole tiles, masked lanes included, as the hardware does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.features.blocks import BlockKind
+from costmodel.features.graph import KernelGraph
+from costmodel.features.knobs import active_weight
+from costmodel.features.loops import BoundKind
+from costmodel.features.memory import Access
+from costmodel.features.memory import DimKind
+from costmodel.features.ops import OpKind
+from costmodel.features.ops import math_dtype
+from costmodel.features.regions import RegionKind
+from costmodel.features.symbols import Sizes
+from costmodel.features.symbols import ceil_div
+from costmodel.features.symbols import evaluate
+from costmodel.features.symbols import literal
+from costmodel.features.tiles import Tiles
+from costmodel.features.tiles import axis_length
+
+_ONE = np.ones(1)
+# Widest access of one thread in bytes (ld.global.v4.b32).
+VECTOR_BYTES = 16.0
+# Least that DRAM and L2 move at once: one sector (CUDA programming guide).
+SECTOR_BYTES = 32.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Totals of one launch for n configs, float64[n] each.
+
+    Attributes:
+        load_bytes: Bytes that programs load, from L2 or beyond.
+        store_bytes: Bytes that they store, atomics counted twice.
+        unique_bytes: Bytes of distinct elements touched, what DRAM must move.
+        flops: Tensor-core operations by rate name.
+        wgmma_flops: Of these, in dots large enough for warp-group MMA.
+        arithmetic: Elementwise and reduction operations.
+        special: Operations of the special function unit.
+        waste: Padded over useful iterations, at least 1.
+        vector_bytes: Bytes a thread moves at once, mean over bytes moved.
+        vector_bytes_min: Narrowest of the accesses that matter.
+        contiguous_bytes_min: Shortest contiguous run of a tile.
+        sector_waste: Bytes moved in whole sectors over bytes wanted.
+        trips: Trips of all loops of one program, of its longest nest.
+        reduction_trips: Trips of rolled reductions.
+    """
+
+    load_bytes: Sizes
+    store_bytes: Sizes
+    unique_bytes: Sizes
+    flops: Mapping[str, Sizes]
+    wgmma_flops: Sizes
+    arithmetic: Sizes
+    special: Sizes
+    waste: Sizes
+    vector_bytes: Sizes
+    vector_bytes_min: Sizes
+    contiguous_bytes_min: Sizes
+    sector_waste: Sizes
+    trips: Sizes
+    reduction_trips: Sizes
+
+
+def home_region(graph: KernelGraph, graph_id: int) -> int:
+    """Region whose loops run a rolled reduction; any other region is its own."""
+    region = graph.regions[graph_id]
+    if region.kind is not RegionKind.ROLLED:
+        return graph_id
+    for rolled in graph.raw.rolled:
+        if rolled.used and set(rolled.block_ids) & set(region.block_ids):
+            return rolled.original_graph_id
+    return region.root
+
+
+def executions(graph: KernelGraph, tiles: Tiles, graph_id: int) -> Sizes:
+    """How often the whole launch runs a region."""
+    home = home_region(graph, graph_id)
+    root = graph.regions[home].root
+    return tiles.runs[home] * tiles.programs.get(root, _ONE)
+
+
+def reduction_trips(graph: KernelGraph, tiles: Tiles, shape: Sequence[str]) -> Sizes:
+    """Trips of rolled reductions that a tile of this shape takes part in."""
+    total = _ONE
+    for part in shape:
+        key = graph.by_symbol.get(part)
+        if key is not None and key in tiles.rolled:
+            extent = np.array([float(graph.blocks[key].extent)])
+            total = total * ceil_div(extent, tiles.size[key])
+    return total
+
+
+def estimate_work(graph: KernelGraph, tiles: Tiles, threads: Sizes) -> Work:
+    """Estimate the work of n configs."""
+    memory = _memory(graph, tiles, threads)
+    arithmetic, special = _arithmetic(graph, tiles)
+    flops, wgmma = _dots(graph, tiles)
+    n = tiles.n
+    return Work(
+        load_bytes=_full(memory.loads, n),
+        store_bytes=_full(memory.stores, n),
+        unique_bytes=_full(memory.unique, n),
+        flops={name: _full(value, n) for name, value in flops.items()},
+        wgmma_flops=_full(wgmma, n),
+        arithmetic=_full(arithmetic, n),
+        special=_full(special, n),
+        waste=_full(_waste(graph, tiles), n),
+        vector_bytes=_full(memory.vector / np.maximum(memory.weight, 1.0), n),
+        vector_bytes_min=_full(memory.vector_min, n),
+        contiguous_bytes_min=_full(memory.contiguous_min, n),
+        sector_waste=_full(memory.sectors / np.maximum(memory.weight, 1.0), n),
+        trips=_full(_longest(graph, tiles), n),
+        reduction_trips=_full(_rolled_trips(graph, tiles), n),
+    )
+
+
+def _full(values: Sizes, n: int) -> Sizes:
+    return np.ascontiguousarray(np.broadcast_to(values, (n,)))
+
+
+@dataclass(slots=True)
+class _Memory:
+    loads: Sizes
+    stores: Sizes
+    unique: Sizes
+    vector: Sizes
+    weight: Sizes
+    vector_min: Sizes
+    contiguous_min: Sizes
+    sectors: Sizes
+
+
+def _memory(graph: KernelGraph, tiles: Tiles, threads: Sizes) -> _Memory:
+    zero = np.zeros(1)
+    total = _Memory(
+        zero, zero, zero, zero, zero, np.full(1, VECTOR_BYTES), np.full(1, 4096.0), zero
+    )
+    unique: dict[tuple[str, bool], Sizes] = {}
+    for index, access in enumerate(graph.accesses):
+        active = active_weight(graph, tiles, index)
+        moved = elements_moved(graph, tiles, access) * float(access.itemsize) * active
+        if access.kind is OpKind.LOAD:
+            total.loads = total.loads + moved
+        else:
+            passes = 2.0 if access.kind is OpKind.ATOMIC else 1.0
+            total.stores = total.stores + moved * passes
+        key = (access.tensor, access.kind is OpKind.LOAD)
+        size = np.minimum(moved, _footprint(graph, tiles, access))
+        unique[key] = np.maximum(unique.get(key, zero), size)
+        run = contiguous_bytes(graph, tiles, access)
+        numel = tiles.numel(access.shape)
+        per_thread = np.maximum(1.0, numel / threads) * access.itemsize
+        vector = np.minimum(np.minimum(run, per_thread), VECTOR_BYTES)
+        sectors = np.ceil(run / SECTOR_BYTES) * SECTOR_BYTES / run
+        total.vector = total.vector + vector * moved
+        total.sectors = total.sectors + sectors * moved
+        total.weight = total.weight + moved
+        # A scalar or a short vector says nothing of how the kernel streams.
+        matters = (numel > 64.0) & (active > 0.0)
+        total.vector_min = np.where(
+            matters, np.minimum(total.vector_min, vector), total.vector_min
+        )
+        total.contiguous_min = np.where(
+            matters, np.minimum(total.contiguous_min, run), total.contiguous_min
+        )
+    for size in unique.values():
+        total.unique = total.unique + size
+    total.unique = np.maximum(total.unique, 1.0)
+    return total
+
+
+def _symbol_keys(graph: KernelGraph, access: Access) -> set[int]:
+    """Blocks that move an access's address, and outer tiles that they walk inside."""
+    keys: set[int] = set()
+    for dim in access.dims:
+        if dim.stride == "0":
+            continue
+        keys |= {graph.by_symbol[s] for s in dim.symbols if s in graph.by_symbol}
+    for axes in graph.loops.values():
+        for axis in axes:
+            inside = axis.bound is BoundKind.INSIDE and axis.outer is not None
+            if inside and axis.block in keys and axis.outer is not None:
+                keys.add(axis.outer)
+    return keys
+
+
+def elements_moved(graph: KernelGraph, tiles: Tiles, access: Access) -> Sizes:
+    """Elements that a launch moves for one access, re-reads included."""
+    keys = _symbol_keys(graph, access)
+    home = home_region(graph, access.graph_id)
+    walked: dict[int, Sizes] = {}
+    again = _ONE
+    for region in (*graph.enclosing(home),):
+        axes = graph.loops.get(region, ())
+        for axis, trips in zip(axes, tiles.axis_trips.get(region, ()), strict=True):
+            if axis.block in keys:
+                walked[axis.block] = axis_length(axis, tiles.size)
+                if axis.bound is BoundKind.INSIDE and axis.outer is not None:
+                    walked[axis.block] = _ONE  # the outer block counts the elements
+            else:
+                again = again * trips
+    total = again
+    counted: set[int] = set()
+    for dim in access.dims:
+        for symbol in sorted(dim.symbols):
+            key = graph.by_symbol.get(symbol)
+            if key is None or key in counted or dim.stride == "0":
+                continue
+            counted.add(key)
+            total = total * _walked(graph, tiles, walked, key, dim.kind)
+        if not dim.symbols and dim.kind is DimKind.SLICE and dim.stride != "0":
+            total = total * float(literal(dim.tile) or 1)
+    for key in keys - counted:
+        if key in walked:
+            total = total * walked[key]
+    return np.maximum(total, 1.0)
+
+
+def _walked(
+    graph: KernelGraph,
+    tiles: Tiles,
+    walked: Mapping[int, Sizes],
+    key: int,
+    kind: DimKind,
+) -> Sizes:
+    block = graph.blocks[key]
+    if kind is DimKind.SCALAR and block.kind is not BlockKind.GRID:
+        length = walked.get(key, _ONE)
+        return ceil_div(length, tiles.size[key])
+    return walked.get(key, np.array([float(max(1, block.extent))]))
+
+
+def _footprint(graph: KernelGraph, tiles: Tiles, access: Access) -> Sizes:
+    """Bytes of the tensor that an access can touch, stride-0 dimensions once."""
+    total = np.array([float(access.itemsize)])
+    for dim in access.dims:
+        if dim.stride == "0" or dim.kind is DimKind.CONST:
+            continue
+        total = total * host_size(graph, tiles, dim.size)
+    return total
+
+
+def host_size(graph: KernelGraph, tiles: Tiles, text: str) -> Sizes:
+    """A size of a host tensor, which may mention dynamic sizes and block sizes."""
+    number = literal(text)
+    if number is not None:
+        return np.array([float(max(1, number))])
+    values = dict(tiles.symbols)
+    values.update({k: np.array([float(v)]) for k, v in graph.size_hints.items()})
+    found = evaluate(text, values)
+    return _ONE if found is None else np.maximum(found, 1.0)
+
+
+def contiguous_bytes(graph: KernelGraph, tiles: Tiles, access: Access) -> Sizes:
+    """Bytes of a tile's run along the tensor's contiguous dimension."""
+    run = float(access.itemsize) * _ONE
+    rows = _ONE
+    for dim in reversed(access.dims):
+        if dim.stride != "1":
+            continue
+        if dim.unit is not None:
+            tile = tiles.dim(dim.tile)
+            whole = host_size(graph, tiles, dim.size)
+            run = np.minimum(tile, whole) * float(access.itemsize)
+            # Rows that follow each other without a gap make one longer run.
+            rows = np.where(tile >= whole, _rows(graph, tiles, access, dim.size), 1.0)
+        break
+    aligned = _alignment(graph, access)
+    return (
+        np.maximum(np.minimum(run * rows, 4096.0), 1.0)
+        if aligned
+        else np.maximum(np.minimum(run, float(access.itemsize)), 1.0)
+    )
+
+
+def _rows(graph: KernelGraph, tiles: Tiles, access: Access, inner: str) -> Sizes:
+    for dim in access.dims:
+        if dim.stride == inner and dim.unit is not None:
+            return tiles.dim(dim.tile)
+    return _ONE
+
+
+def _alignment(graph: KernelGraph, access: Access) -> bool:
+    """Whether rows start on a multiple of more than one element's bytes."""
+    bytes_of = [
+        literal(d.stride) or graph.size_hints.get(d.stride, 0) for d in access.dims
+    ]
+    steps = [s * access.itemsize for s in bytes_of if s > 1]
+    return not steps or math.gcd(16, *steps) > access.itemsize or access.itemsize >= 16
+
+
+def _arithmetic(graph: KernelGraph, tiles: Tiles) -> tuple[Sizes, Sizes]:
+    groups: dict[tuple[int, tuple[str, ...], bool], int] = {}
+    for op in graph.elementwise:
+        key = (op.graph_id, op.shape, op.special)
+        groups[key] = groups.get(key, 0) + 1
+    for reduction in graph.reductions:
+        key = (reduction.graph_id, reduction.shape, False)
+        groups[key] = groups.get(key, 0) + 1
+    arithmetic, special = np.zeros(1), np.zeros(1)
+    for (graph_id, shape, is_special), count in groups.items():
+        runs = executions(graph, tiles, graph_id)
+        loops = reduction_trips(graph, tiles, shape)
+        total = tiles.numel(shape) * runs * loops * float(count)
+        if is_special:
+            special = special + total
+        else:
+            arithmetic = arithmetic + total
+    return arithmetic, special
+
+
+def _dots(graph: KernelGraph, tiles: Tiles) -> tuple[dict[str, Sizes], Sizes]:
+    flops: dict[str, Sizes] = {}
+    large = np.zeros(1)
+    for dot in graph.dots:
+        numel = tiles.numel((*dot.batch, dot.m, dot.n, dot.k))
+        total = 2.0 * numel * executions(graph, tiles, dot.graph_id)
+        name = math_dtype(dot.lhs_dtype)
+        flops[name] = flops.get(name, np.zeros(1)) + total
+        large = large + np.where(tiles.dim(dot.m) >= 64.0, total, 0.0)
+    return flops, large
+
+
+def _waste(graph: KernelGraph, tiles: Tiles) -> Sizes:
+    """Padded iterations over useful ones, over all axes of all loops."""
+    total = _ONE
+    seen: set[int] = set()
+    for graph_id, axes in graph.loops.items():
+        for axis, trips in zip(axes, tiles.axis_trips[graph_id], strict=True):
+            if axis.block in seen:
+                continue
+            seen.add(axis.block)
+            length = np.maximum(axis_length(axis, tiles.size), 1.0)
+            total = total * np.maximum(1.0, trips * tiles.size[axis.block] / length)
+    for block in graph.blocks:
+        if block.kind is BlockKind.REDUCTION:
+            extent = float(max(1, block.extent))
+            size = tiles.size[block.key]
+            trips = ceil_div(np.array([extent]), size)
+            total = total * np.maximum(1.0, trips * size / extent)
+    return total
+
+
+def _longest(graph: KernelGraph, tiles: Tiles) -> Sizes:
+    longest = _ONE
+    for runs in tiles.runs.values():
+        longest = np.maximum(longest, runs)
+    return longest
+
+
+def _rolled_trips(graph: KernelGraph, tiles: Tiles) -> Sizes:
+    total = _ONE
+    for key in tiles.rolled:
+        extent = np.array([float(graph.blocks[key].extent)])
+        total = total * ceil_div(extent, tiles.size[key])
+    return total
