@@ -13,6 +13,7 @@ from typing import Literal
 
 from costmodel.datasets.record import Attempt
 from costmodel.datasets.record import DefaultSource
+from costmodel.datasets.record import Phase
 from costmodel.datasets.record import RecordedRun
 from costmodel.features.canonical import canonical_id
 from costmodel.features.canonical import make_template
@@ -58,14 +59,12 @@ def resolve_default(
 
 def first_started(run: RecordedRun) -> str | None:
     """Id of the config that the run's first session started first."""
-    started = [
+    tried = [
         one
         for one in run.attempts
-        if one.session == run.attempts[0].session and not one.status.says_nothing
+        if one.phase is Phase.TRIAL and not one.status.says_nothing
     ]
-    if not started:
-        return None
-    return min(started, key=_start_order).config_id
+    return min(tried, key=_start_order).config_id if tried else None
 
 
 def spelling_in(run: RecordedRun, config: Config) -> str | None:
@@ -95,6 +94,7 @@ def _from_side_file(run: RecordedRun) -> tuple[str | None, DefaultSource]:
     return None, DefaultSource.UNKNOWN
 
 
-def _start_order(attempt: Attempt) -> tuple[bool, float, int]:
+def _start_order(attempt: Attempt) -> tuple[int, bool, float, int]:
+    """Sessions in order; in one, what was never timed comes last."""
     began = attempt.started_at_s
-    return (began is None, began or 0.0, attempt.ordinal)
+    return (attempt.session, began is None, began or 0.0, attempt.ordinal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,16 @@ from pathlib import Path
 from costmodel.datasets.audit import Audit
 from costmodel.datasets.clean import Classify
 from costmodel.datasets.clean import CleanRun
-from costmodel.datasets.clean import KeyOf
 from costmodel.datasets.clean import clean
 from costmodel.datasets.default import Baseline
 from costmodel.datasets.default import Recompute
 from costmodel.datasets.helion_log import LogIdentity
 from costmodel.datasets.helion_log import read_logs
+from costmodel.datasets.record import RecordedRun
+from costmodel.datasets.twins import KeyOf
+
+KeyMaker = Callable[[RecordedRun], KeyOf | None]
+"""Makes a run's `twins.KeyOf`; None where its kernel cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ def load_logs(
     paths: Iterable[Path | str],
     *,
     classify: Classify | None = None,
-    key_of: KeyOf | None = None,
+    make_key: KeyMaker | None = None,
     identity: LogIdentity | None = None,
     baseline: Baseline = "auto",
     recompute: Recompute | None = None,
@@ -49,7 +54,7 @@ def load_logs(
     Args:
         paths: See `helion_log.read_logs`.
         classify: See `clean.clean`.
-        key_of: See `clean.clean`.
+        make_key: Merges configs further, run by run.
         identity: See `helion_log.read_logs`.
         baseline: See `default.resolve_default`.
         recompute: See `default.resolve_default`.
@@ -60,7 +65,10 @@ def load_logs(
     runs, audit = read_logs(
         paths, identity=identity, baseline=baseline, recompute=recompute
     )
-    clean_runs = tuple(clean(run, classify, key_of) for run in runs)
+    clean_runs = tuple(
+        clean(run, classify, make_key(run) if make_key is not None else None)
+        for run in runs
+    )
     for one in clean_runs:
         audit.extend(one.findings)
     return LoadedLogs(clean_runs, audit)

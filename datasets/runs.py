@@ -17,6 +17,8 @@ from costmodel.datasets.csv_layouts import CsvRow
 from costmodel.datasets.csv_layouts import is_time_ms
 from costmodel.datasets.csv_layouts import parse_config_text
 from costmodel.datasets.meta_file import MetaLine
+from costmodel.datasets.programs import Program
+from costmodel.datasets.programs import find_programs
 from costmodel.datasets.record import Attempt
 from costmodel.datasets.record import Phase
 from costmodel.datasets.record import RecordedRun
@@ -57,15 +59,6 @@ class RunParts:
     cut_config_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Program:
-    """One workload under a run id and the sessions that timed it."""
-
-    metas: tuple[MetaLine, ...]
-    sessions: tuple[int, ...]
-    problem: str | None = None
-
-
 def csv_keys(rows: Iterable[CsvRow]) -> Counter[tuple[str, str]]:
     """Result rows by config id and time as spelled, to recognise a trace run."""
     return Counter(
@@ -101,7 +94,7 @@ def build_runs(
         findings.append(
             _finding(file, run_id, Outcome.NOTED, "rows were out of order", line=None)
         )
-    programs = _programs(parts.metas, sessions)
+    programs = find_programs(parts.metas, sessions)
     if len(programs) > 1:
         detail = f"{len(programs)} IR graphs; scalars or strides differ"
         findings.append(
@@ -158,66 +151,6 @@ def build_runs(
     return runs, findings
 
 
-def _programs(
-    metas: Sequence[MetaLine], sessions: Sequence[Sequence[CsvRow]]
-) -> list[_Program]:
-    """Which sessions timed which program; see `meta_file.program_digest`."""
-    everything = tuple(range(len(sessions)))
-    groups: dict[str, list[MetaLine]] = defaultdict(list)
-    for meta in metas:
-        groups[meta.program].append(meta)
-    # A session without a graph (no networkx) may be the same program as one with.
-    with_graph = [key for key in groups if not key.startswith(":")]
-    if len(with_graph) == 1:
-        only = with_graph[0]
-        for key in [key for key in groups if key.startswith(":")]:
-            if key == ":" or key[1:] == only.partition(":")[2]:
-                groups[only] += groups.pop(key)
-    if len(groups) <= 1:
-        problem = next((one.problem for one in metas if one.problem), None)
-        return [_Program(tuple(metas), everything, problem)]
-    owner = _owners(metas, groups, sessions)
-    if owner is None:
-        reason = (
-            f"{len(groups)} programs share this run id and its {len(sessions)} "
-            "sessions cannot be told apart: record each workload to its own log"
-        )
-        return [_Program(tuple(metas), everything, reason)]
-    return [
-        _Program(
-            tuple(group),
-            tuple(index for index in everything if owner[index] == key),
-            next((one.problem for one in group if one.problem), None),
-        )
-        for key, group in groups.items()
-        if key in owner
-    ]
-
-
-def _owners(
-    metas: Sequence[MetaLine],
-    groups: Mapping[str, Sequence[MetaLine]],
-    sessions: Sequence[Sequence[CsvRow]],
-) -> list[str] | None:
-    """Program of each session: by order, since Helion writes one meta line per
-    finished session; else by which program's configs it used."""
-    if len(metas) == len(sessions):
-        program_of = {meta.line: key for key, group in groups.items() for meta in group}
-        return [program_of[meta.line] for meta in sorted(metas, key=lambda m: m.line)]
-    known = {
-        key: frozenset(config_id for meta in group for config_id in meta.configs)
-        for key, group in groups.items()
-    }
-    owner = []
-    for session in sessions:
-        used = {row.config_id for row in session}
-        fitting = [key for key, ids in known.items() if used <= ids]
-        if len(fitting) != 1:
-            return None
-        owner.append(fitting[0])
-    return owner
-
-
 class _ConfigReader:
     """Looks a row's config up: meta line first, then its own text, then the trace."""
 
@@ -253,7 +186,7 @@ def _precise_times(traces: Iterable[TraceRun]) -> dict[tuple[str, str], list[flo
 
 
 def _of_program(
-    traces: Sequence[TraceRun], program: _Program, n_sessions: int, n_programs: int
+    traces: Sequence[TraceRun], program: Program, n_sessions: int, n_programs: int
 ) -> list[TraceRun]:
     """Trace runs of a program: all if it is the only one, else those of its sessions
     if there is one per session, else none."""
@@ -300,7 +233,7 @@ def _rebenchmarks(
 
 
 def _sides_of(
-    parts: RunParts, program: _Program, n_sessions: int, n_programs: int
+    parts: RunParts, program: Program, n_sessions: int, n_programs: int
 ) -> list[SideFacts]:
     """Side facts of a program's sessions, by start time where the trace tells it, else
     by order."""

@@ -7,11 +7,8 @@ write that dies anywhere leaves the corpus as it was.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -23,7 +20,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from costmodel.datasets.audit import Finding
 from costmodel.datasets.audit import Outcome
@@ -35,15 +31,16 @@ from costmodel.datasets.record import Status
 from costmodel.datasets.store_schema import ATTEMPTS_SCHEMA
 from costmodel.datasets.store_schema import RUNS_SCHEMA
 from costmodel.datasets.store_schema import SCHEMA_VERSION
-from costmodel.datasets.store_schema import VERSION_KEY
 from costmodel.datasets.store_schema import attempt_rows
 from costmodel.datasets.store_schema import run_key
 from costmodel.datasets.store_schema import run_row
+from costmodel.datasets.table_files import locked
+from costmodel.datasets.table_files import read_table
+from costmodel.datasets.table_files import write_table
 from costmodel.datasets.workload_data import WorkloadData
 from costmodel.datasets.workload_data import floats
 from costmodel.datasets.workload_data import name_of
 from costmodel.errors import CorruptRecordError
-from costmodel.errors import StoreError
 from costmodel.types import WorkloadRecord
 
 RUNS_FILE = "runs.parquet"
@@ -111,8 +108,8 @@ class Corpus:
                 f"{directory}: expected a corpus ({RUNS_FILE}), found none: make one "
                 "with `costmodel import LOGS`"
             )
-        runs = _read(directory / RUNS_FILE, RUNS_SCHEMA)
-        attempts = _read(directory / ATTEMPTS_FILE, ATTEMPTS_SCHEMA)
+        runs = read_table(directory / RUNS_FILE, RUNS_SCHEMA)
+        attempts = read_table(directory / ATTEMPTS_FILE, ATTEMPTS_SCHEMA)
         # Left over from a write that never came to its end.
         attempts = attempts.filter(pc.is_in(attempts["run_key"], runs["run_key"]))
         return cls(directory, runs, attempts)
@@ -153,13 +150,13 @@ class Corpus:
         Raises:
             StoreError: Nothing could be written; the corpus is as it was.
         """
-        with _locked(self.directory):
+        with locked(self.directory):
             # Another process may have written since this one loaded.
             fresh = Corpus.load(self.directory, create=True)
             report, runs, attempts, replaced = fresh._merged(clean_runs)
             if report.n_added or report.n_updated:
-                _write(self.directory / ATTEMPTS_FILE, attempts)
-                _write(self.directory / RUNS_FILE, runs)
+                write_table(self.directory / ATTEMPTS_FILE, attempts)
+                write_table(self.directory / RUNS_FILE, runs)
             self._runs = runs
             self._attempts = attempts.filter(_not_in(attempts["run_key"], replaced))
         return report
@@ -322,65 +319,4 @@ def _finding(one: CleanRun, outcome: Outcome, reason: str) -> Finding:
         file=one.run.log,
         run_id=one.run.run_id,
         detail=name_of(one.run),
-    )
-
-
-def _read(path: Path, schema: pa.Schema) -> pa.Table:
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise CorruptRecordError(
-            f"{path}: expected a corpus table, cannot read it "
-            f"({str(error).splitlines()[0]}): import the logs into a new folder"
-        ) from None
-    found = (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode()
-    if found != str(SCHEMA_VERSION):
-        raise StoreError(
-            f"{path}: expected corpus schema {SCHEMA_VERSION}, found {found}: update "
-            "helion-costmodel, or import the logs into a new folder"
-        )
-    try:
-        return table.select(schema.names).cast(schema)
-    except (KeyError, pa.ArrowException):
-        raise CorruptRecordError(
-            f"{path}: expected the columns of corpus schema {SCHEMA_VERSION}, found "
-            "others: import the logs into a new folder"
-        ) from None
-
-
-def _write(path: Path, table: pa.Table) -> None:
-    """Replace a file by a complete one, or leave it alone."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("wb") as file:
-            pq.write_table(table, file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise _unwritable(path.parent, error) from None
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Keep other writers of this folder out until the block ends."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        handle = os.open(directory, os.O_RDONLY)
-    except OSError as error:
-        raise _unwritable(directory, error) from None
-    try:
-        with contextlib.suppress(OSError):  # some network folders know no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _unwritable(directory: Path, error: OSError) -> StoreError:
-    return StoreError(
-        f"{directory}: cannot write the corpus ({error.strerror}): nothing was "
-        "changed; free space or choose another folder"
     )
