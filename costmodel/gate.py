@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from costmodel.card import GateCard
-from costmodel.layout import Column
 from costmodel.layout import RowLayout
 from costmodel.types import FloatArray
 from costmodel.types import ReasonCode
@@ -45,34 +44,34 @@ class Guard:
 
     Attributes:
         words: What the rule demands, for a person.
-        keeps: bool[n] from feature rows and columns by name.
+        keeps: bool[n] from feature rows and their schema.
     """
 
     words: str
-    keeps: Callable[[FloatArray, Column], BoolArray]
+    keeps: Callable[[FloatArray, FeatureSchema], BoolArray]
 
 
-def _is_dot(rows: FloatArray, column: Column) -> BoolArray:
-    return rows[:, column("n_dots")] > 0
+def _is_dot(rows: FloatArray, schema: FeatureSchema) -> BoolArray:
+    return rows[:, schema.index("w_n_dots")] > 0
 
 
-def _keeps_warps(rows: FloatArray, column: Column) -> BoolArray:
-    return np.abs(rows[:, column("d_log2_num_warps")]) <= 1.0
+def _keeps_warps(rows: FloatArray, schema: FeatureSchema) -> BoolArray:
+    return np.abs(rows[:, schema.index("d_num_warps_log2")]) <= 1.0
 
 
-def _keeps_dot_warps(rows: FloatArray, column: Column) -> BoolArray:
-    log2_warps = rows[:, column("log2_num_warps")]
-    same = rows[:, column("d_log2_num_warps")] == 0
-    return ~_is_dot(rows, column) | same | ((log2_warps >= 2) & (log2_warps <= 3))
+def _keeps_dot_warps(rows: FloatArray, schema: FeatureSchema) -> BoolArray:
+    log2_warps = rows[:, schema.index("num_warps_log2")]
+    same = rows[:, schema.index("d_num_warps_log2")] == 0
+    return ~_is_dot(rows, schema) | same | ((log2_warps >= 2) & (log2_warps <= 3))
 
 
-def _keeps_flat(rows: FloatArray, column: Column) -> BoolArray:
-    becomes_persistent = rows[:, column("d_is_persistent")] > 0
-    return _is_dot(rows, column) | ~becomes_persistent
+def _keeps_flat(rows: FloatArray, schema: FeatureSchema) -> BoolArray:
+    becomes_persistent = rows[:, schema.index("d_is_persistent")] > 0
+    return _is_dot(rows, schema) | ~becomes_persistent
 
 
-def _keeps_smem(rows: FloatArray, column: Column) -> BoolArray:
-    return rows[:, column("smem_ratio")] <= 1.0
+def _keeps_smem(rows: FloatArray, schema: FeatureSchema) -> BoolArray:
+    return rows[:, schema.index("smem_share")] <= 1.0
 
 
 GUARDS: tuple[Guard, ...] = (
@@ -89,10 +88,9 @@ def class_group(schema: FeatureSchema) -> Callable[[FloatArray], list[str]]:
     Two groups, because the winner's curse differs: picks for kernels with dots hold
     what they promise better than those for streaming kernels (design notes).
     """
-    column = Column(schema)
 
     def group_of(rows: FloatArray) -> list[str]:
-        return ["dot" if dot else "other" for dot in _is_dot(rows, column)]
+        return ["dot" if dot else "other" for dot in _is_dot(rows, schema)]
 
     return group_of
 
@@ -120,7 +118,7 @@ class Gate:
     def __init__(self, card: GateCard, schema: FeatureSchema) -> None:
         self._card = card
         self._names = schema.names
-        self._column = Column(schema)
+        self._schema = schema
         self._layout = RowLayout.of(schema)
         self._group_of = class_group(schema)
         n_features = len(schema.names)
@@ -134,7 +132,7 @@ class Gate:
     def bounded(
         self, rows: FloatArray, gain_log: FloatArray, valid_probability: FloatArray
     ) -> Scores:
-        """Take the class group's margin off each gain but the default's own, which is 0."""
+        """Take the class group's margin off each gain but the default's, which is 0."""
         margins = self._card.margin_log
         margin = np.array([margins[g] for g in self._group_of(rows)], dtype=np.float32)
         margin[self._layout.is_reference(rows)] = 0.0
@@ -227,7 +225,7 @@ class Gate:
         """Why each candidate may not replace a promoted default; "" where it may."""
         words = [""] * len(features)
         for guard in GUARDS:
-            for index in np.flatnonzero(~guard.keeps(features, self._column)):
+            for index in np.flatnonzero(~guard.keeps(features, self._schema)):
                 words[index] = words[index] or f"guard: {guard.words}"
         unlikely = scores.valid_probability < self._card.min_valid_probability
         for index in np.flatnonzero(unlikely):

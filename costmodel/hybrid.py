@@ -20,7 +20,6 @@ from typing import Protocol
 
 import numpy as np
 
-from costmodel.features.classify import classify
 from costmodel.gate import Decision
 from costmodel.gate import Gate
 from costmodel.scorer import Scorer
@@ -28,7 +27,6 @@ from costmodel.types import Candidate
 from costmodel.types import CandidateOrigin
 from costmodel.types import Config
 from costmodel.types import FloatArray
-from costmodel.types import KernelClass
 from costmodel.types import Pick
 from costmodel.types import PickSource
 from costmodel.types import ReasonCode
@@ -169,7 +167,7 @@ def choose(
         runner_up=None if runner_up is None else configs[runner_up],
         runner_up_speedup=_speedup(scores, runner_up, default_index),
         default=default,
-        kernel_class=KernelClass(classify(extractor.graph)),
+        kernel_class=extractor.kernel_class,
         model_id=model.model_id if model is not None else None,
         n_candidates=len(candidates),
         shortlist=tuple(configs[i] for i in shortlist),

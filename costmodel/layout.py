@@ -1,8 +1,4 @@
-"""Where things are in a feature row, by name and not by number.
-
-Everything that reads a single column (guards, null scorers, class groups) looks it up
-here once, so that a renamed feature fails at import in one place.
-"""
+"""The three blocks of a feature row, and how rows are related to their reference."""
 
 from __future__ import annotations
 
@@ -15,20 +11,6 @@ from costmodel.types import FloatArray
 
 if TYPE_CHECKING:
     from costmodel.features.schema import FeatureSchema
-
-
-class Column:
-    """Looks up a feature's column by name.
-
-    A plain `KeyError` on an unknown name: features and their readers ship together, so
-    that is a programming error, which a test catches.
-    """
-
-    def __init__(self, schema: FeatureSchema) -> None:
-        self._index = {name: index for index, name in enumerate(schema.names)}
-
-    def __call__(self, name: str) -> int:
-        return self._index[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +29,11 @@ class RowLayout:
 
     @classmethod
     def of(cls, schema: FeatureSchema) -> RowLayout:
-        """The blocks of a schema, which lie in this order and without gaps."""
-        n_base = sum(group == "base" for group in schema.groups)
+        """The blocks of a schema."""
         return cls(
-            base=slice(0, n_base),
-            difference=slice(n_base, 2 * n_base),
-            workload=slice(2 * n_base, len(schema.names)),
+            base=schema.columns("base"),
+            difference=schema.columns("difference"),
+            workload=schema.columns("workload"),
         )
 
     def against(self, features: FloatArray, reference_row: FloatArray) -> FloatArray:

@@ -7,51 +7,35 @@ with the few columns that the gate and the null scorers read by name.
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
-
 import numpy as np
 
+from costmodel.features.schema import Feature
+from costmodel.features.schema import FeatureSchema
 from costmodel.training.labelled import LabelledWorkload
 from costmodel.types import KernelClass
 
 BASE = (
-    "log2_analytic_us",
-    "log2_num_warps",
+    "analytic_us_log2",
+    "num_warps_log2",
     "is_persistent",
-    "smem_ratio",
+    "smem_share",
     "x0",
     "x1",
     "x2",
 )
-WORKLOAD = ("n_dots", "w0", "w1")
+WORKLOAD = ("w_n_dots", "w_0", "w_1")
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """What `costmodel.features.schema.FeatureSchema` offers, for made-up features."""
-
-    names: tuple[str, ...]
-    groups: tuple[str, ...]
-    hash: str
-    group_hashes: dict[str, str]
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-
-def make_schema(version: str = "1") -> Schema:
+def make_schema(version: int = 1) -> FeatureSchema:
     """A schema of 17 features; another version, another hash."""
-    names = (*BASE, *(f"d_{name}" for name in BASE), *WORKLOAD)
-    n_base = len(BASE)
-    groups = ("base",) * n_base + ("difference",) * n_base
-    groups += ("workload",) * len(WORKLOAD)
-    digest = hashlib.sha256("\0".join((version, *names)).encode()).hexdigest()
-    parts = {
-        group: hashlib.sha256(f"{version}{group}".encode()).hexdigest()
-        for group in ("base", "difference", "workload")
-    }
-    return Schema(names, groups, digest, parts)
+    return FeatureSchema(
+        (
+            *(Feature(name, "", "base") for name in BASE),
+            *(Feature(f"d_{name}", "", "difference") for name in BASE),
+            *(Feature(name, "", "workload") for name in WORKLOAD),
+        ),
+        version,
+    )
 
 
 SCHEMA = make_schema()

@@ -9,16 +9,17 @@ its own margin.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from dataclasses import replace
 
-from sklearn.model_selection import GroupKFold
+import numpy as np
 from sklearn.pipeline import Pipeline
 
 from costmodel.card import GateCard
+from costmodel.datasets.split import group_k_fold
+from costmodel.datasets.split import leave_one_group_out
 from costmodel.features.schema import FeatureSchema
 from costmodel.forest import Forest
 from costmodel.gate import Gate
@@ -66,49 +67,41 @@ class FoldResult:
 
 
 def family_folds(workloads: Sequence[LabelledWorkload]) -> list[Fold]:
-    """Leave one family out; empty where there is only one."""
-    families = sorted({one.family for one in workloads})
-    if len(families) < 2:
-        return []
-    return [
-        _fold(family, workloads, lambda one, family=family: one.family == family)
-        for family in families
-    ]
+    """Leave one family out.
+
+    Raises:
+        NotEnoughDataError: Fewer than two families.
+    """
+    splits = leave_one_group_out([one.family for one in workloads])
+    return [_fold(name, train, test) for name, train, test in splits]
 
 
 def shape_folds(workloads: Sequence[LabelledWorkload]) -> list[Fold]:
     """Leave one shape of each kernel out, its siblings stay; empty without siblings.
 
-    Fold k holds the k-th shape of every kernel that has several.
+    Fold k holds the k-th shape of every kernel that has several, so that there are as
+    many fits as a kernel has shapes and not as many as there are workloads.
     """
-    shapes: dict[str, list[str]] = {}
+    shapes: dict[str, set[str]] = {}
     for one in workloads:
-        shapes.setdefault(one.source_digest, []).append(one.shape_id)
-    several = {key: sorted(set(ids)) for key, ids in shapes.items()}
-    several = {key: ids for key, ids in several.items() if len(ids) > 1}
-    n_folds = max((len(ids) for ids in several.values()), default=0)
+        shapes.setdefault(one.source_digest, set()).add(one.shape_id)
+    ordinal = {
+        (kernel, shape): k
+        for kernel, ids in shapes.items()
+        if len(ids) > 1
+        for k, shape in enumerate(sorted(ids))
+    }
+    of_each = [ordinal.get((one.source_digest, one.shape_id)) for one in workloads]
+    folds = []
+    for k in range(max(ordinal.values(), default=-1) + 1):
+        test = np.flatnonzero([mine == k for mine in of_each])
+        train = np.flatnonzero([mine != k for mine in of_each])
+        folds.append(_fold(f"shape {k}", train, test))
+    return folds
 
-    def is_kth(one: LabelledWorkload, k: int) -> bool:
-        ids = several.get(one.source_digest, [])
-        return k < len(ids) and ids[k] == one.shape_id
 
-    return [
-        _fold(f"shape {k}", workloads, lambda one, k=k: is_kth(one, k))
-        for k in range(n_folds)
-    ]
-
-
-def _fold(
-    name: str,
-    workloads: Sequence[LabelledWorkload],
-    is_test: Callable[[LabelledWorkload], bool],
-) -> Fold:
-    held_out = [is_test(one) for one in workloads]
-    return Fold(
-        name=name,
-        train=tuple(i for i, out in enumerate(held_out) if not out),
-        test=tuple(i for i, out in enumerate(held_out) if out),
-    )
+def _fold(name: str, train: np.ndarray, test: np.ndarray) -> Fold:
+    return Fold(name, tuple(map(int, train)), tuple(map(int, test)))
 
 
 def cross_fit(
@@ -174,8 +167,7 @@ def _inner_predictions(
 ) -> list[HeldOutPrediction]:
     """Held-out predictions within a training part, by cheaper fits."""
     families = [one.family for one in train]
-    n_blocks = min(N_INNER_BLOCKS, len(set(families)))
-    if n_blocks < 2:
+    if len(set(families)) < 2:
         return []
     # Half the rounds at twice the rate, one bag: an eighth of the time of a full fit.
     cheap = replace(
@@ -186,8 +178,7 @@ def _inner_predictions(
         learning_rate=2.0 * settings.learning_rate,
     )
     predictions = []
-    splits = GroupKFold(n_blocks).split(families, groups=families)
-    for fit_on, predict_on in splits:
+    for _, fit_on, predict_on in group_k_fold(families, N_INNER_BLOCKS):
         part = [train[i] for i in fit_on]
         forest, _ = fit(part, RowLayout.of(schema), cheap, schema.hash)
         held_out = [train[i] for i in predict_on]

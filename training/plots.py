@@ -141,7 +141,7 @@ def importance_figure(importance: Mapping[str, float]) -> Figure:
     return figure
 
 
-def _canvas(width_in: float, height_in: float):  # noqa: ANN202
+def _canvas(width_in: float, height_in: float):
     """A figure with one pair of axes that its own canvas can draw."""
     figure = Figure(figsize=(width_in, height_in), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)

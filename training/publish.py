@@ -47,7 +47,7 @@ def publish(training: Training, directory: Path | str | None = None) -> Path:
     except OSError as error:
         raise StoreError(
             f"expected to write the model to {folder}, found "
-            f"{error.strerror or error}: pass a folder that can be written with --output"
+            f"{error.strerror or error}: pass another folder with --output"
         ) from error
     return trees_path
 

@@ -106,7 +106,9 @@ def reading(evaluation: Evaluation) -> str:
     n = len(evaluation.judged)
     kernels = len({one.workload.source_digest for one in evaluation.judged})
     low, high = numbers["speedup_low"], numbers["speedup_high"]
-    acted = sum(one.choice.index != one.workload.default_index for one in evaluation.judged)
+    acted = sum(
+        one.choice.index != one.workload.default_index for one in evaluation.judged
+    )
     lines = [
         f"With the gate: {numbers['speedup_geomean']:.3f}x over Helion's default, "
         f"{numbers['harm_share']:.0%} of {n} workloads slower beyond noise; "
@@ -129,7 +131,6 @@ def reading(evaluation: Evaluation) -> str:
         "kept. A mark '!' is a speed-up below 1 beyond the workload's noise floor."
     )
     return "\n".join(lines)
-
 
 
 def show(evaluation: Evaluation, console: Console) -> None:

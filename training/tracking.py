@@ -72,7 +72,7 @@ class Tracked:
 
 
 def tracking_uri(root: Path | str | None = None) -> str:
-    """The store: `MLFLOW_TRACKING_URI`, else a database under `root` (default: here)."""
+    """The store: `MLFLOW_TRACKING_URI`, else a database under `root` (None: here)."""
     chosen = os.environ.get(URI_VARIABLE)
     if chosen:
         return chosen
@@ -230,7 +230,14 @@ def _frame(workloads: Sequence[LabelledWorkload]) -> Any:
 
     columns: dict[str, list[object]] = {
         name: []
-        for name in ("workload_id", "kernel", "family", "config_id", "is_ok", "log_ratio")
+        for name in (
+            "workload_id",
+            "kernel",
+            "family",
+            "config_id",
+            "is_ok",
+            "log_ratio",
+        )
     }
     for one in workloads:
         columns["workload_id"] += [one.workload_id] * one.n_rows

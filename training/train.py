@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from costmodel.card import ModelCard
-from costmodel.errors import NotEnoughDataError
 from costmodel.features.schema import FeatureSchema
 from costmodel.layout import RowLayout
 from costmodel.learned import BUNDLED_NAME
@@ -80,12 +79,6 @@ def train(
     """
     settings = settings or FitSettings()
     folds = family_folds(workloads)
-    if not folds:
-        raise NotEnoughDataError(
-            f"expected workloads of at least two families to leave one out, found "
-            f"{len({one.family for one in workloads})} "
-            f"({len(workloads)} workloads): import more logs"
-        )
     results = cross_fit(workloads, folds, schema, settings)
     by_family = judge(FAMILY_PROTOCOL, results, schema)
     by_shape = _judge_shapes(workloads, schema, settings)

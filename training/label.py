@@ -1,0 +1,125 @@
+"""From recorded workloads to labelled feature rows, each one or a reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from costmodel.heuristics.rules import has_promoted_rule
+
+from costmodel.datasets.workload_data import WorkloadData
+from costmodel.errors import CostModelError
+from costmodel.errors import UnknownHardwareError
+from costmodel.errors import UnreadableKernelError
+from costmodel.features.extract import FeatureExtractor
+from costmodel.features.graph import KernelGraph
+from costmodel.features.tiles import is_readable
+from costmodel.hardware import match_hardware
+from costmodel.training.labelled import MISSING
+from costmodel.training.labelled import LabelledWorkload
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Workloads that can be learned from, and why the others cannot.
+
+    Attributes:
+        workloads: In the order given.
+        skipped: One line each: which workload, and why.
+    """
+
+    workloads: tuple[LabelledWorkload, ...]
+    skipped: tuple[str, ...]
+
+
+def label_all(recorded: Iterable[WorkloadData]) -> Labelled:
+    """Label what can be labelled."""
+    workloads = []
+    skipped = []
+    for one in recorded:
+        name = f"{one.log} ({one.record.kernel_name}, run {one.run_id[:8]})"
+        if one.default_index is None or not one.is_ok[one.default_index]:
+            skipped.append(f"{name}: Helion's default was not measured")
+            continue
+        try:
+            workloads.append(label(one))
+        except CostModelError as error:
+            skipped.append(f"{name}: {error}")
+    return Labelled(tuple(workloads), tuple(skipped))
+
+
+def label(recorded: WorkloadData) -> LabelledWorkload:
+    """Compute the features of one workload's configs and relate times to the default.
+
+    Configs of which nothing is known, copies of another config's time and configs of
+    another kernel are left out: a copy is no second measurement.
+
+    Args:
+        recorded: A workload whose default was measured.
+
+    Raises:
+        UnreadableKernelError: Its features cannot be computed.
+        UnknownHardwareError: Nothing is known of its device.
+    """
+    extractor = extractor_of(recorded)
+    fits = [is_readable(extractor.graph, config) for config in recorded.configs]
+    rows = np.flatnonzero((recorded.is_ok | recorded.is_failure) & np.array(fits))
+    if recorded.default_index not in rows:
+        raise UnreadableKernelError(
+            "expected a default whose block sizes fit the kernel's graph, found one "
+            "that does not: the log and the graph are not of one kernel"
+        )
+    default_index = int(np.searchsorted(rows, recorded.default_index))
+    configs = [recorded.configs[i] for i in rows]
+    is_ok = recorded.is_ok[rows]
+    latency_us = recorded.latency_us[rows]
+    log_ratio = np.full(len(rows), MISSING)
+    log_ratio[is_ok] = np.log(latency_us[is_ok] / latency_us[default_index])
+    return LabelledWorkload(
+        workload_id=f"{recorded.workload_id}/{recorded.log}/{recorded.run_ordinal}",
+        kernel=recorded.record.kernel_name,
+        family=recorded.family,
+        kernel_class=extractor.kernel_class,
+        shape_id=recorded.workload_id,
+        source_digest=recorded.kernel_id,
+        hardware=recorded.hardware,
+        promoted=is_promoted(recorded, extractor),
+        default_index=default_index,
+        features=extractor.matrix(configs, configs[default_index]),
+        log_ratio=log_ratio,
+        is_ok=is_ok,
+        analytic_us=extractor.analytic_us(configs),
+        default_us=recorded.default_us,
+        noise_floor_log=noise_floor_log(recorded),
+        configs=tuple(configs),
+        config_ids=tuple(recorded.config_ids[i] for i in rows),
+    )
+
+
+def extractor_of(recorded: WorkloadData) -> FeatureExtractor:
+    """Features of a recorded workload on the device that it was recorded on.
+
+    Raises:
+        UnreadableKernelError: The graph cannot be resolved.
+        UnknownHardwareError: Nothing is known of the device.
+    """
+    match = match_hardware(recorded.hardware)
+    if match.kind == "fallback":
+        raise UnknownHardwareError(match.why)
+    return FeatureExtractor(KernelGraph.from_record(recorded.record), match.hardware)
+
+
+def is_promoted(recorded: WorkloadData, extractor: FeatureExtractor) -> bool:
+    """Whether Helion has a rule here: as recorded, else as its structure tells."""
+    if recorded.promoted is not None:
+        return recorded.promoted
+    return has_promoted_rule(extractor.graph, extractor.hardware)
+
+
+def noise_floor_log(recorded: WorkloadData) -> float:
+    """Log ratio to the default below which a typical config of the run is a tie."""
+    assert recorded.default_index is not None
+    of_default = float(recorded.noise_floor_log[recorded.default_index])
+    typical = float(np.nanmedian(recorded.noise_floor_log[recorded.is_ok]))
+    return float(np.hypot(of_default, typical))
