@@ -23,12 +23,10 @@ from costmodel.types import Config
 
 STARTED = "started"
 
-# A clock may run back by this much without a new session: results are stamped when the
-# benchmark ended but may be written later. Started rows are stamped when written.
-_RESULT_JITTER_S = 0.5
-# Real appended logs restart their clock once per session of at least four configs; in
-# rows that someone sorted or shuffled it runs back every other row.
+# Real appended logs restart their clock once per session of several configs; in rows
+# that someone sorted or shuffled it runs back every other row.
 _UNORDERED_SHARE = 0.3
+_UNORDERED_MIN = 3
 
 Note = tuple[Outcome, str, CsvRow, str]
 """What became of a row: outcome, reason, the row, detail."""
@@ -41,19 +39,21 @@ def split_sessions(rows: Sequence[CsvRow]) -> tuple[list[list[CsvRow]], bool]:
         The sessions in file order, and whether the rows were out of order: then they
         are one session, put in order by their times.
     """
+    # Results are stamped when a benchmark ended but may be written later; started rows
+    # are stamped when written, so they alone tell the order, where there are any.
     has_started = any(row.status == STARTED for row in rows)
-    jitter_s = 0.0 if has_started else _RESULT_JITTER_S
     sessions: list[list[CsvRow]] = [[]]
     clock_s = 0.0
     n_stamped = 0
     for row in rows:
         if row.timestamp_s is not None and (row.status == STARTED or not has_started):
             n_stamped += 1
-            if row.timestamp_s < clock_s - jitter_s:
+            if row.timestamp_s < clock_s:
                 sessions.append([])
             clock_s = row.timestamp_s
         sessions[-1].append(row)
-    if len(sessions) - 1 > _UNORDERED_SHARE * n_stamped:
+    n_restarts = len(sessions) - 1
+    if n_restarts >= max(_UNORDERED_MIN, _UNORDERED_SHARE * n_stamped):
         return [sorted(rows, key=_by_time)], True
     return sessions, False
 
