@@ -597,7 +597,7 @@ def recording_search(
 
     base: Any = provider_base or LocalBenchmarkProvider
 
-    class Provider(base):  # type: ignore[misc]
+    class Provider(base):  # type: ignore[misc,unused-ignore]
         """Takes the turn for GPU work and stops long estimates early."""
 
         timing = False
@@ -637,7 +637,7 @@ def recording_search(
                 before_timing()
             return float(super()._benchmark_function(*a, **k))
 
-    class Recording(FiniteSearch):
+    class Recording(FiniteSearch):  # type: ignore[misc,unused-ignore]
         """A finite search that logs as a full one and keeps all results."""
 
         results: Sequence[Any] = ()

@@ -28,6 +28,7 @@ import costmodel
 from costmodel.datasets import archive
 from costmodel.datasets.oracle import Limits
 from costmodel.datasets.plan import N_CONFIGS
+from costmodel.datasets.plan import WAVE_KERNELS
 from costmodel.datasets.plan import in_listed_order
 from costmodel.datasets.plan import order_workloads
 from costmodel.datasets.plan import shard
@@ -255,7 +256,7 @@ def _workloads(options: argparse.Namespace, index: int, count: int) -> list[Work
     """This shard's workloads, best value first, without those to skip."""
     from costmodel.datasets.workloads.registry import all_workloads
 
-    ordered = order_workloads(all_workloads(), {})
+    ordered = order_workloads(all_workloads(), {}, options.wave)
     if options.order is not None:
         ordered = in_listed_order(ordered, listed_ids(options.order))
     skip = {one for path in options.skip for one in listed_ids(path)}
@@ -276,6 +277,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--shard", default="0/1", metavar="I/N", help="every N-th workload from I")
     add("--order", type=Path, help="workload ids, best first: order.txt of a dry run")
     add("--skip", type=Path, action="append", default=[], help="ids or an archive")
+    add("--wave", type=int, default=WAVE_KERNELS, help="kernels before the next ones")
     add("--limit", type=int, help="only the first of all workloads")
     add("--configs", type=int, default=N_CONFIGS, help="per workload")
     add("--search-seconds", type=float, default=limits.search_s)

@@ -67,7 +67,8 @@ def dry_run(
         )
         seconds = time.monotonic() - began
         print(f"{seconds:5.1f} s {lines[workload.workload_id]}", file=sys.stderr)
-    ordered = [w for w in order_workloads(workloads, tiers) if w.workload_id in lines]
+    ordered = order_workloads(workloads, tiers, options.wave)
+    ordered = [one for one in ordered if one.workload_id in lines]
     text = "".join(lines[w.workload_id] + "\n" for w in ordered)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / ORDER_FILE).write_text(text, encoding="utf-8")

@@ -4,7 +4,7 @@ Breadth beats depth: a quarter of the configs per workload costs a model almost
 nothing, missing kernels and shapes cost it a lot. So a plan takes few configs per
 workload, drawn where picks will be made (the default, Helion's seeds, analytic
 candidates, joint moves around them) plus some random ones that show the cliffs, and it
-walks the kernels round by round: every kernel's first shape before any kernel's second.
+walks the kernels in waves of a few shapes each.
 
 Plans are pure: the same workload and space give the same configs in the same order.
 """
@@ -29,6 +29,8 @@ N_CONFIGS = 45
 RANDOM_SHARE = 0.15
 RANDOM_SHARE_WITHOUT_RULE = 0.25  # there the default is no good place to start from
 REFUSED_SHARE = 0.1  # kept although they should not run, so that limits stay tested
+WAVE_KERNELS = 60
+WAVE_SHAPES = 3
 MAX_SEEDS = 10
 MAX_ANALYTIC = 5
 DEFAULT_EVERY = 11  # attempts between two readings of the default
@@ -164,30 +166,41 @@ def timing_order(planned: Sequence[PlannedConfig], workload_id: str) -> list[Con
 
 
 def order_workloads(
-    workloads: Sequence[Workload], tiers: Mapping[str, Tier]
+    workloads: Sequence[Workload],
+    tiers: Mapping[str, Tier],
+    wave_kernels: int = WAVE_KERNELS,
+    wave_shapes: int = WAVE_SHAPES,
 ) -> list[Workload]:
     """All workloads, best value first.
 
-    Round by round over the kernels: all first shapes, then all second ones. Within a
-    round by tier, and within a tier the families take turns, so that a run stopped at
-    any time has the broadest data its time allowed.
+    Kernels come in waves, each drawn from all families in turn. Within a wave it goes
+    round by round: every kernel's first shape before any kernel's second, better tiers
+    first, families in turn. A wave ends after a few shapes per kernel; what is left of
+    all kernels comes last. So a run stopped at any time has broad data, and one that
+    goes on has siblings too: other shapes of a kernel are what helps a model most.
 
     Args:
         workloads: As the registry lists them, a kernel's shapes best first.
         tiers: By kernel reference; a kernel without one counts as `Tier.OTHER`.
+        wave_kernels: Kernels of one wave.
+        wave_shapes: Shapes of each before the next wave begins.
     """
+    firsts = {one.kernel: one for one in reversed(workloads)}
+    in_turn = _families_in_turn([firsts[k] for k in dict.fromkeys(_kernels(workloads))])
+    wave = {one.kernel: i // wave_kernels for i, one in enumerate(in_turn)}
     seen: dict[str, int] = {}
-    rounds: dict[tuple[int, Tier], list[Workload]] = {}
+    groups: dict[tuple[int, int, Tier], list[Workload]] = {}
     for workload in workloads:
         number = seen.get(workload.kernel, 0)
         seen[workload.kernel] = number + 1
         tier = tiers.get(workload.kernel, Tier.OTHER)
-        rounds.setdefault((number, tier), []).append(workload)
-    return [
-        workload
-        for key in sorted(rounds)
-        for workload in _families_in_turn(rounds[key])
-    ]
+        turn = wave[workload.kernel] if number < wave_shapes else len(wave)
+        groups.setdefault((turn, number, tier), []).append(workload)
+    return [w for key in sorted(groups) for w in _families_in_turn(groups[key])]
+
+
+def _kernels(workloads: Sequence[Workload]) -> list[str]:
+    return [workload.kernel for workload in workloads]
 
 
 def shard(workloads: Sequence[Workload], index: int, count: int) -> list[Workload]:

@@ -237,7 +237,7 @@ class GraphTimer:
             end.record()
             end.synchronize()
             samples_us.append(start.elapsed_time(end) * 1e3 / n_launches)
-        return statistics.median(samples_us)
+        return float(statistics.median(samples_us))
 
 
 class EventTimer:
@@ -275,7 +275,7 @@ class EventTimer:
             end.record()
             pairs.append((start, end))
         torch.cuda.synchronize()
-        return statistics.median(a.elapsed_time(b) * 1e3 for a, b in pairs)
+        return float(statistics.median(a.elapsed_time(b) * 1e3 for a, b in pairs))
 
 
 def warm_up(launch: Launch, args: Sequence[Any], seconds: float = 0.2) -> None:

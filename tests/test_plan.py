@@ -199,22 +199,46 @@ def _registries(draw: st.DrawFn) -> tuple[list[Workload], dict[str, Tier]]:
     return workloads, {f"file:k{i}": tier for i, (_, _, tier) in enumerate(kernels)}
 
 
-@given(_registries(), st.integers(1, 4))
-def test_every_first_shape_comes_before_any_second(
-    registry: tuple[list[Workload], dict[str, Tier]], n_shards: int
+@given(_registries(), st.integers(1, 4), st.integers(1, 13), st.integers(1, 4))
+def test_waves_take_a_few_shapes_of_each_kernel_round_by_round(
+    registry: tuple[list[Workload], dict[str, Tier]],
+    n_shards: int,
+    wave_kernels: int,
+    wave_shapes: int,
 ) -> None:
     workloads, tiers = registry
-    ordered = order_workloads(workloads, tiers)
+    ordered = order_workloads(workloads, tiers, wave_kernels, wave_shapes)
     assert Counter(ordered) == Counter(workloads)
+    total = Counter(w.kernel for w in workloads)
     seen: Counter[str] = Counter()
-    rounds = []
+    rounds: list[tuple[int, Tier]] = []
+    wave: list[str] = []
     for workload in ordered:
-        rounds.append((seen[workload.kernel], tiers[workload.kernel]))
+        number = seen[workload.kernel]
+        if number == 0 and workload.kernel not in wave:
+            if len(wave) == wave_kernels:
+                # The wave before had its shapes, all of them or as many as asked.
+                assert all(seen[k] == min(total[k], wave_shapes) for k in wave)
+                wave, rounds = [], []
+            wave.append(workload.kernel)
+        if number < wave_shapes:
+            rounds.append((number, tiers[workload.kernel]))
+            assert rounds == sorted(rounds)
         seen[workload.kernel] += 1
-    assert rounds == sorted(rounds)
     shards = [shard(ordered, i, n_shards) for i in range(n_shards)]
     assert Counter(itertools.chain(*shards)) == Counter(workloads)
     assert max(map(len, shards)) - min(map(len, shards)) <= 1
+
+
+@given(_registries(), st.integers(1, 12))
+def test_a_wave_has_kernels_of_all_families(
+    registry: tuple[list[Workload], dict[str, Tier]], wave_kernels: int
+) -> None:
+    workloads, tiers = registry
+    ordered = order_workloads(workloads, tiers, wave_kernels, 1)
+    families = {w.family for w in workloads}
+    first_wave = {w.family for w in ordered[: min(wave_kernels, len(tiers))]}
+    assert len(first_wave) == min(len(families), wave_kernels)
 
 
 @given(_registries())
