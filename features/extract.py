@@ -150,10 +150,11 @@ def _pack(
     columns: Mapping[str, Sizes], order: Sequence[tuple[str, str]], n: int
 ) -> FloatArray:
     """Columns in schema order as float32[n, len(order)], finite by construction."""
-    table = np.empty((n, len(order)), dtype=np.float32)
+    table = np.empty((len(order), n))
     for position, (name, _) in enumerate(order):
-        table[:, position] = np.clip(np.nan_to_num(columns[name]), -1e30, 1e30)
-    return table
+        table[position] = columns[name]
+    finite = np.clip(np.nan_to_num(table), -1e30, 1e30)
+    return np.ascontiguousarray(finite.T, dtype=np.float32)
 
 
 def _log2(values: Sizes) -> Sizes:

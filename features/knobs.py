@@ -32,12 +32,13 @@ DEFAULT_NUM_STAGES = 1
 def number(configs: Sequence[Config], key: str, default: float) -> Sizes:
     """A scalar knob: float64[n]; not a number counts as absent."""
     values = [c.get(key, default) for c in configs]
-    return np.array(
-        [
-            float(v) if isinstance(v, (int, float)) and v is not None else default
-            for v in values
-        ]
-    )
+    try:
+        column = np.array(values, dtype=np.float64)  # None becomes NaN
+    except (TypeError, ValueError):
+        column = np.array(
+            [float(v) if isinstance(v, (int, float)) else default for v in values]
+        )
+    return np.where(np.isfinite(column), column, default)
 
 
 def encoded(
@@ -45,17 +46,18 @@ def encoded(
     key: str,
     encode: Callable[[Any], tuple[float, ...]],
 ) -> npt.NDArray[np.float64]:
-    """Any knob by a function of its value: float64[n, n_columns]."""
-    memo: dict[Hashable, tuple[float, ...]] = {}
-    rows: list[tuple[float, ...]] = []
-    for config in configs:
-        value = config.get(key)
-        name = repr(value)
-        row = memo.get(name)
-        if row is None:
-            row = memo[name] = encode(value)
-        rows.append(row)
-    return np.ascontiguousarray(np.array(rows, dtype=np.float64).T)
+    """Any knob by a function of its value: float64[n_columns, n]."""
+    values = [c.get(key) for c in configs]
+    names: list[Hashable] = [tuple(v) if type(v) is list else v for v in values]
+    try:
+        codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
+    except TypeError:  # a list of lists cannot be hashed
+        names = [repr(v) for v in values]
+        codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
+    examples = dict(zip(names, values, strict=True))
+    table = np.array([encode(examples[name]) for name in codes], dtype=np.float64)
+    rows = np.array([codes[name] for name in names])
+    return np.ascontiguousarray(table[rows].T)
 
 
 def as_list(value: Any) -> list[Any]:
@@ -114,17 +116,22 @@ def range_slots(graph: KernelGraph) -> dict[int, int]:
 
 
 def range_values(
-    graph: KernelGraph, configs: Sequence[Config], key: str
+    slots: Mapping[int, int], configs: Sequence[Config], key: str
 ) -> dict[int, Sizes]:
     """A numeric `range_*` knob of each region, 0 where absent, by graph id."""
-    slots = range_slots(graph)
-    columns: dict[int, Sizes] = {}
-    lists = [as_list(c.get(key)) for c in configs]
-    for graph_id, slot in slots.items():
-        columns[graph_id] = np.array(
-            [float(v[slot] or 0) if slot < len(v) else 0.0 for v in lists]
-        )
-    return columns
+    width = 1 + max(slots.values(), default=0)
+
+    def encode(value: Any) -> tuple[float, ...]:
+        items = [_plain(v) for v in as_list(value)[:width]]
+        return tuple([*items, *[0.0] * (width - len(items))])
+
+    table = encoded(configs, key, encode)
+    return {graph_id: table[slot] for graph_id, slot in slots.items()}
+
+
+def _plain(value: Any) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number else 0.0
 
 
 def knob_features(

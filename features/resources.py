@@ -144,7 +144,7 @@ def _shared_memory(
 ) -> tuple[Sizes, Sizes, Sizes, Sizes]:
     """Shared memory, the pipelined part, bytes of one stage, stages: float64[n]."""
     stages_knob = np.maximum(number(configs, "num_stages", DEFAULT_NUM_STAGES), 1.0)
-    range_stages = range_values(graph, configs, "range_num_stages")
+    range_stages = range_values(plan.range_slots, configs, "range_num_stages")
     smem = np.zeros(tiles.n)
     pipelined = np.zeros(tiles.n)
     stage_bytes = np.zeros(tiles.n)

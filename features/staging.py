@@ -8,9 +8,11 @@ attention probability on the right) is written there once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from costmodel.features.graph import KernelGraph
+from costmodel.features.knobs import range_slots
 from costmodel.features.memory import Access
 from costmodel.features.nodes import Node
 from costmodel.features.ops import OpKind
@@ -44,9 +46,15 @@ class StagedRegion:
 
 @dataclass(frozen=True, slots=True)
 class StagingPlan:
-    """All regions with buffers, config-independent."""
+    """All regions with buffers, config-independent.
+
+    Attributes:
+        regions: Regions that stage something, by ascending graph id.
+        range_slots: Slot of each region in the `range_*` lists.
+    """
 
     regions: tuple[StagedRegion, ...]
+    range_slots: Mapping[int, int]
 
 
 def make_staging_plan(graph: KernelGraph) -> StagingPlan:
@@ -79,7 +87,7 @@ def make_staging_plan(graph: KernelGraph) -> StagingPlan:
                     graph_id, is_loop, bool(dots), tuple(staged), tuple(resident)
                 )
             )
-    return StagingPlan(tuple(regions))
+    return StagingPlan(tuple(regions), range_slots(graph))
 
 
 def _tile(access: Access) -> Tile:

@@ -105,7 +105,8 @@ def make_tiles(graph: KernelGraph, configs: Sequence[Config]) -> Tiles:
         UnreadableKernelError: A config has block sizes or reduction loops of another
             number than the kernel, or a size that is no positive integer.
     """
-    for row, config in enumerate(configs):
+    table = _size_table(graph, configs)
+    for row, config in enumerate(configs if table is None else ()):
         if not is_readable(graph, config):
             raise UnreadableKernelError(
                 f"expected {len(graph.tunable_blocks)} block_sizes and "
@@ -113,8 +114,10 @@ def make_tiles(graph: KernelGraph, configs: Sequence[Config]) -> Tiles:
                 f"{config.get('block_sizes')} and {config.get('reduction_loops')}; "
                 "drop configs of another kernel or Helion version"
             )
+    if table is None:
+        raise UnreadableKernelError("expected whole block sizes in every config")
     n = len(configs)
-    size, rolled = _block_sizes(graph, configs)
+    size, rolled = _block_sizes(graph, configs, table)
     symbols: dict[str, Sizes] = {
         name: np.array([float(next_power_of_2(hint))])
         for name, hint in graph.size_hints.items()
@@ -137,14 +140,29 @@ def _product(parts: Sequence[Sizes]) -> Sizes:
     return total
 
 
-def _block_sizes(
+def _size_table(
     graph: KernelGraph, configs: Sequence[Config]
+) -> npt.NDArray[np.float64] | None:
+    """All block sizes as float64[n, n_slots], or None where some config is odd."""
+    n_slots, n_loops = len(graph.tunable_blocks), len(graph.reduction_blocks)
+    rows = [c.get("block_sizes") or [] for c in configs]
+    loops = [c.get("reduction_loops") or [] for c in configs]
+    flat = [value for row in rows for value in row]
+    if any(len(row) != n_slots for row in rows) or set(map(type, flat)) - {int}:
+        return None
+    chunks = [value for row in loops for value in row if value is not None]
+    if any(row and len(row) != n_loops for row in loops):
+        return None
+    if set(map(type, chunks)) - {int} or min([1, *flat, *chunks]) < 1:
+        return None
+    return np.array(flat, dtype=np.float64).reshape(len(configs), n_slots)
+
+
+def _block_sizes(
+    graph: KernelGraph,
+    configs: Sequence[Config],
+    table: npt.NDArray[np.float64],
 ) -> tuple[tuple[Sizes, ...], dict[int, npt.NDArray[np.bool_]]]:
-    n = len(configs)
-    n_slots = len(graph.tunable_blocks)
-    table = np.array(
-        [c.get("block_sizes") or [] for c in configs], dtype=np.float64
-    ).reshape(n, n_slots)
     fixed = _tunable_sizes(graph, configs)
     sizes: list[Sizes] = []
     rolled: dict[int, npt.NDArray[np.bool_]] = {}
