@@ -1,0 +1,182 @@
+"""What the decision lists need to know about a kernel, and nothing else.
+
+Everything is stated in terms of what a config can set: an axis is driven by an entry
+of `block_sizes` (a *knob*), by an entry of `reduction_loops`, or by nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from costmodel.types import KernelClass
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One entry of `block_sizes`.
+
+    Attributes:
+        slot: Its index there.
+        extent: Iterations of its axis; a size hint where data decides.
+        certain: Whether shapes alone decide the extent.
+        on_grid: Whether programs are spread along it; else a loop walks it.
+        choices: Legal sizes, ascending; powers of two.
+        searched: Those that Helion's own search would use, ascending.
+    """
+
+    slot: int
+    extent: int
+    certain: bool
+    on_grid: bool
+    choices: tuple[int, ...]
+    searched: tuple[int, ...]
+
+    def nearest(self, size: float) -> int:
+        """The largest legal size that is not above `size`, else the smallest."""
+        below = [c for c in self.choices if c <= size]
+        return below[-1] if below else self.choices[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of a tile.
+
+    Attributes:
+        knob: Entry of `block_sizes` that drives it, or None.
+        loop: Entry of `reduction_loops` that drives it, or None.
+        extent: Elements along it; a size hint where data decides.
+        tile: Elements a program holds of it where nothing drives it, or drives it
+            only as long as `reduction_loops` says so.
+        certain: Whether shapes alone decide the extent.
+    """
+
+    knob: int | None
+    loop: int | None
+    extent: int
+    tile: int
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """One matrix product on tiles.
+
+    Attributes:
+        m: Rows of the left operand.
+        n: Columns of the right operand.
+        k: What is summed over.
+        batch: Leading axes.
+        lhs_bytes: Bytes of an element of the left operand.
+        rhs_bytes: Bytes of an element of the right operand.
+        rate: Key of `Hardware.peak_tflops`.
+        is_fp8: Whether both operands are 8-bit floats.
+        carries: Whether it adds to a value that a loop carries.
+        in_loop: Whether a device loop holds it.
+    """
+
+    m: Axis
+    n: Axis
+    k: Axis
+    batch: tuple[Axis, ...]
+    lhs_bytes: int
+    rhs_bytes: int
+    rate: str
+    is_fp8: bool
+    carries: bool
+    in_loop: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One load or store of device memory, in the order that code is emitted.
+
+    Attributes:
+        tensor: Name of the host tensor.
+        is_store: Whether it writes.
+        item_bytes: Bytes of an element.
+        axes: Axis under each dimension of the tensor, or None for a scalar index.
+        strides: In elements, by dimension of the tensor.
+        is_gather: Whether an index comes from data.
+        indexing_slot: Its entry of `indexing`, or None for an atomic.
+        eviction_slot: Its entry of `load_eviction_policies`, or None.
+        in_loop: Whether a device loop repeats it.
+    """
+
+    tensor: str
+    is_store: bool
+    item_bytes: int
+    axes: tuple[Axis | None, ...]
+    strides: tuple[int, ...]
+    is_gather: bool
+    indexing_slot: int | None
+    eviction_slot: int | None
+    in_loop: bool
+
+    @property
+    def contiguous(self) -> Axis | None:
+        """The axis along which neighbours are adjacent in memory."""
+        for axis, stride in zip(self.axes, self.strides, strict=False):
+            if stride == 1 and axis is not None and axis.extent > 1:
+                return axis
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A kernel as the decision lists see it.
+
+    Attributes:
+        kernel_class: Which list applies.
+        knobs: By slot of `block_sizes`.
+        row_extents: Extent of each entry of `reduction_loops`.
+        reduced: Axes that a reduction sums over, without repeats.
+        dots: In program order.
+        accesses: Loads, stores and atomics of the unrolled variant, as emitted.
+        fixed_programs: Programs along grid axes that no knob drives, at least 1.
+        n_special: Operations on the special function unit.
+        peak_row_tiles: Tiles of the widest shape that are live at once, at least 1.
+        loop_slots: Entries of the `range_*` lists that are device loops.
+        grid_slots: Entries of the `range_*` lists that are grids.
+    """
+
+    kernel_class: KernelClass
+    knobs: tuple[Knob, ...]
+    row_extents: tuple[int, ...]
+    reduced: tuple[Axis, ...]
+    dots: tuple[Dot, ...]
+    accesses: tuple[Access, ...]
+    fixed_programs: int
+    n_special: int
+    peak_row_tiles: int
+    loop_slots: tuple[int, ...]
+    grid_slots: tuple[int, ...]
+
+    @property
+    def grid_knobs(self) -> tuple[Knob, ...]:
+        """Knobs that spread programs."""
+        return tuple(knob for knob in self.knobs if knob.on_grid)
+
+    @property
+    def loop_knobs(self) -> tuple[Knob, ...]:
+        """Knobs that a device loop walks."""
+        return tuple(knob for knob in self.knobs if not knob.on_grid)
+
+    def contiguous_slots(self) -> tuple[int, ...]:
+        """Knobs along which some tensor is contiguous, the most accesses first."""
+        votes: dict[int, int] = {}
+        for access in self.accesses:
+            axis = access.contiguous
+            if axis is not None and axis.knob is not None and not access.is_gather:
+                # A store that is not coalesced costs a read as well (sectors of 32 B).
+                votes[axis.knob] = votes.get(axis.knob, 0) + 1 + access.is_store
+        return tuple(sorted(votes, key=lambda slot: (-votes[slot], -slot)))
+
+
+def power_below(value: float) -> int:
+    """Largest power of two that is not above `value`, at least 1."""
+    return 1 << max(0, int(value).bit_length() - 1) if value >= 1 else 1
+
+
+def power_above(value: float) -> int:
+    """Smallest power of two that is not below `value`, at least 1."""
+    return 1 << max(0, int(-(-value // 1)) - 1).bit_length()

@@ -1,0 +1,273 @@
+"""One matrix product: plain, skinny, batched, full-depth, 8-bit, mixed, split, grouped.
+
+1. Rows and columns: every legal tile, ranked by `tiles.matmul_us`.
+2. 8-bit operands whose sum would lose bits keep to tiles that sum in full registers.
+3. Depth and stages: among equals the deepest ring up to four stages and 128 bytes a
+   row of the tile, because that is a swizzle's width.
+4. Axes that carry no reuse (a batch) get the smallest tile.
+5. Split depth: enough splits to give each SM a program, no more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.hardware import Hardware
+from costmodel.heuristics.drafts import Draft
+from costmodel.heuristics.drafts import changed
+from costmodel.heuristics.drafts import with_blocks
+from costmodel.heuristics.facts import Axis
+from costmodel.heuristics.facts import Dot
+from costmodel.heuristics.facts import Facts
+from costmodel.heuristics.facts import Knob
+from costmodel.heuristics.facts import power_above
+from costmodel.heuristics.facts import power_below
+from costmodel.heuristics.mma import EXACT_FP8_SUM
+from costmodel.heuristics.mma import sums_fp8_inexactly
+from costmodel.heuristics.mma import uses_group_instruction
+from costmodel.heuristics.tiles import Problem
+from costmodel.heuristics.tiles import Tiles
+from costmodel.heuristics.tiles import accumulator_registers
+from costmodel.heuristics.tiles import make_tiles
+from costmodel.heuristics.tiles import matmul_us
+from costmodel.heuristics.tiles import shared_bytes
+from costmodel.types import Config
+
+_MOST_ROWS = 256
+_MOST_COLUMNS = 256
+_MOST_DEPTH_BYTES = 256  # two 128-byte swizzles; deeper tiles only lose stages
+_SWIZZLE_BYTES = 128
+_MOST_ACCUMULATORS = 128  # fp32 a thread; half of 255 leaves room for the rest
+_TIE = 1.03  # the model does not tell 3 % apart
+_SHAPES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """One ranked tile."""
+
+    m: int
+    n: int
+    k: int
+    num_warps: int
+    num_stages: int
+    time_us: float
+
+
+def propose_matmul(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
+    """Ranked drafts for a kernel with one product; the first is the pick."""
+    dot = facts.dots[0]
+    split = split_knob(facts, dot)
+    problem = problem_of(facts, dot, split)
+    fixed = other_blocks(facts, dot, split)
+    drafts: list[Draft] = []
+    choices = ranked_tiles(facts, dot, problem, hardware)
+    for choice in choices:
+        sizes = dict(fixed)
+        for axis, size in ((dot.m, choice.m), (dot.n, choice.n), (dot.k, choice.k)):
+            if axis.knob is not None:
+                sizes[axis.knob] = size
+        if split is not None:
+            sizes[split.slot] = _split_size(facts, dot, split, choice, hardware)
+        config = changed(
+            with_blocks(base, sizes),
+            num_warps=choice.num_warps,
+            num_stages=choice.num_stages,
+            l2_groupings=_l2_grouping(problem, choice, hardware),
+        )
+        drafts.append(Draft(config, _words(dot, choice, hardware, split)))
+    return drafts
+
+
+def ranked_tiles(
+    facts: Facts, dot: Dot, problem: Problem, hardware: Hardware
+) -> list[_Choice]:
+    """The best tile of each of the best shapes, then variants of the very best."""
+    tiles = make_tiles(
+        _sizes(facts, dot.m, 16, _MOST_ROWS),
+        _sizes(facts, dot.n, 16, _MOST_COLUMNS),
+        _depths(facts, dot),
+        (2, 4, 8),
+        _stages(facts, dot),
+    )
+    fits = shared_bytes(problem, tiles) <= hardware.smem_per_cta_bytes - 2048
+    light = accumulator_registers(tiles) <= _MOST_ACCUMULATORS
+    deep = tiles.num_stages <= np.maximum(2.0, np.ceil(problem.k / tiles.k))
+    keep = fits & light & deep & _wanted_warps(dot, tiles, problem, hardware)
+    if not keep.any():
+        keep = fits if fits.any() else np.ones_like(fits)
+    tiles = tiles.take(keep)
+    time_us = matmul_us(problem, tiles, hardware)
+    order = np.lexsort(
+        (
+            tiles.num_warps,
+            -tiles.n,
+            np.abs(np.log2(tiles.k * problem.lhs_bytes / _SWIZZLE_BYTES)),
+            -np.minimum(tiles.num_stages, 4.0),
+            np.floor(np.log(time_us / time_us.min()) / math.log(_TIE)),
+        )
+    )
+    ranked = [
+        _Choice(
+            int(tiles.m[i]),
+            int(tiles.n[i]),
+            int(tiles.k[i]),
+            int(tiles.num_warps[i]),
+            int(tiles.num_stages[i]),
+            float(time_us[i]),
+        )
+        for i in order
+    ]
+    return _different(ranked)
+
+
+def _different(ranked: Sequence[_Choice]) -> list[_Choice]:
+    """First one tile for each of the best shapes, then other depths and warps."""
+    shapes: dict[tuple[int, int], _Choice] = {}
+    for choice in ranked:
+        shapes.setdefault((choice.m, choice.n), choice)
+    chosen = list(shapes.values())[:_SHAPES]
+    best = chosen[0]
+    wanted = {
+        "deeper": lambda c: c.k > best.k,
+        "shallower": lambda c: c.k < best.k,
+        "warps": lambda c: c.num_warps != best.num_warps,
+        "stages": lambda c: c.num_stages > best.num_stages and c.k == best.k,
+    }
+    for differs in wanted.values():
+        for choice in ranked:
+            same_shape = (choice.m, choice.n) == (best.m, best.n)
+            if same_shape and differs(choice):
+                chosen.append(choice)
+                break
+    return chosen
+
+
+def _wanted_warps(
+    dot: Dot, tiles: Tiles, problem: Problem, hardware: Hardware
+) -> np.ndarray:
+    """Two warps only where four would sum 8-bit products inexactly, or tiles are tiny;
+    eight only for tiles that keep them busy."""
+    inexact = np.zeros_like(tiles.m, dtype=bool)
+    if dot.is_fp8 and problem.k > EXACT_FP8_SUM:
+        inexact = np.asarray(
+            sums_fp8_inexactly(hardware, tiles.m, tiles.num_warps), dtype=bool
+        )
+        four_is_inexact = np.asarray(
+            sums_fp8_inexactly(hardware, tiles.m, np.full_like(tiles.m, 4.0)), dtype=bool
+        )
+    else:
+        four_is_inexact = np.zeros_like(tiles.m, dtype=bool)
+    area = tiles.m * tiles.n
+    two = (tiles.num_warps != 2) | four_is_inexact | (area <= 1024)
+    eight = (tiles.num_warps != 8) | (area >= 8192)
+    return ~inexact & two & eight
+
+
+def _sizes(facts: Facts, axis: Axis, low: int, high: int) -> tuple[int, ...]:
+    if axis.knob is None:
+        return (max(1, axis.tile),)
+    knob = facts.knobs[axis.knob]
+    top = max(low, min(high, power_above(axis.extent)))
+    sizes = tuple(c for c in knob.choices if low <= c <= top)
+    return sizes or (knob.nearest(top),)
+
+
+def _depths(facts: Facts, dot: Dot) -> tuple[int, ...]:
+    widest = max(dot.lhs_bytes, dot.rhs_bytes)
+    # 32 bytes: the depth of one instruction, 16 elements of 2 bytes or 32 of 1.
+    low = max(16, 32 // widest)
+    return _sizes(facts, dot.k, low, max(low, _MOST_DEPTH_BYTES // widest))
+
+
+def _stages(facts: Facts, dot: Dot) -> tuple[int, ...]:
+    """A product that no loop repeats has nothing to prefetch."""
+    return (2, 3, 4, 5, 6) if dot.in_loop else (1,)
+
+
+def problem_of(facts: Facts, dot: Dot, split: Knob | None) -> Problem:
+    """The product as a whole, with the programs that other axes make."""
+    mine = {dot.m.knob, dot.n.knob, dot.k.knob} - {None}
+    programs = facts.fixed_programs
+    for knob in facts.grid_knobs:
+        if knob.slot not in mine and knob is not split:
+            programs *= max(1, knob.extent)
+    out_bytes = [a.item_bytes for a in facts.accesses if a.is_store]
+    on_grid = [
+        facts.knobs[axis.knob].on_grid
+        for axis in (dot.m, dot.n)
+        if axis.knob is not None
+    ]
+    return Problem(
+        m=max(1, dot.m.extent),
+        n=max(1, dot.n.extent),
+        k=max(1, dot.k.extent),
+        programs=max(1, programs),
+        lhs_bytes=dot.lhs_bytes,
+        rhs_bytes=dot.rhs_bytes,
+        out_bytes=max(out_bytes, default=2),
+        rate=dot.rate,
+        in_one_program=bool(on_grid) and not any(on_grid),
+    )
+
+
+def split_knob(facts: Facts, dot: Dot) -> Knob | None:
+    """The knob that spreads the depth over programs, which then add atomically."""
+    mine = {dot.m.knob, dot.n.knob, dot.k.knob, *(a.knob for a in dot.batch)}
+    if not any(a.is_store and a.indexing_slot is None for a in facts.accesses):
+        return None
+    for knob in facts.grid_knobs:
+        if knob.slot not in mine and knob.extent == dot.k.extent:
+            return knob
+    return None
+
+
+def _split_size(
+    facts: Facts, dot: Dot, split: Knob, choice: _Choice, hardware: Hardware
+) -> int:
+    tiles = math.ceil(dot.m.extent / choice.m) * math.ceil(dot.n.extent / choice.n)
+    splits = power_below(max(1.0, hardware.n_sms / tiles))
+    return split.nearest(max(choice.k, power_above(split.extent / splits)))
+
+
+def other_blocks(facts: Facts, dot: Dot, split: Knob | None) -> dict[int, int]:
+    """Knobs that carry no reuse in the product: as small as they get."""
+    mine = {dot.m.knob, dot.n.knob, dot.k.knob}
+    return {
+        knob.slot: knob.choices[0]
+        for knob in facts.knobs
+        if knob.slot not in mine and knob is not split
+    }
+
+
+def _l2_grouping(problem: Problem, choice: _Choice, hardware: Hardware) -> int:
+    """Group rows where a pass over all columns would push the left operand out of L2."""
+    rows = math.ceil(problem.m / choice.m)
+    columns = math.ceil(problem.n / choice.n)
+    operands = problem.k * (
+        problem.m * problem.lhs_bytes + problem.n * problem.rhs_bytes
+    )
+    if rows < 4 or columns < 4 or operands * 2 < hardware.l2_bytes:
+        return 1
+    return 8 if rows >= 16 else 4
+
+
+def _words(
+    dot: Dot, choice: _Choice, hardware: Hardware, split: Knob | None
+) -> str:
+    tile = f"{choice.m} x {choice.n} accumulator"
+    if uses_group_instruction(hardware, choice.m, choice.num_warps):
+        how = f"{choice.num_warps // 4} warp group" + "s" * (choice.num_warps > 4)
+    else:
+        how = "warp-wide MMA"
+    words = f"{choice.num_warps} warps: {tile}, {how}, {choice.num_stages} stages of "
+    words += f"depth {choice.k}"
+    if dot.is_fp8 and hardware.has_wgmma and not hardware.has_tcgen05:
+        words += ", 8-bit sums kept in full registers"
+    if split is not None:
+        words += ", depth split to fill the SMs"
+    return words

@@ -1,0 +1,119 @@
+"""Kernels without reductions and products: every byte is moved once.
+
+1. The axis along which memory is contiguous is filled first, so that a warp's loads
+   are whole sectors; what is left of the budget goes to the other axes, inner first.
+2. Two contiguous axes (a transposing copy) get a square tile: neither side may fall
+   under a sector.
+3. Each thread gets two 16-byte vectors of the widest operand, one where special
+   functions dominate, and the grid gets four programs an SM where the data allows.
+"""
+
+from __future__ import annotations
+
+import math
+
+from costmodel.hardware import Hardware
+from costmodel.heuristics.drafts import Draft
+from costmodel.heuristics.drafts import changed
+from costmodel.heuristics.drafts import with_blocks
+from costmodel.heuristics.facts import Access
+from costmodel.heuristics.facts import Facts
+from costmodel.heuristics.facts import power_above
+from costmodel.heuristics.facts import power_below
+from costmodel.heuristics.fill import VECTOR_BYTES
+from costmodel.heuristics.fill import fill
+from costmodel.heuristics.fill import fixed_elements
+from costmodel.heuristics.fill import knobs_of
+from costmodel.heuristics.fill import programs_of
+from costmodel.heuristics.fill import tile_elements
+from costmodel.heuristics.fill import total_elements
+from costmodel.heuristics.fill import warps_for
+from costmodel.heuristics.fill import widest
+from costmodel.types import Config
+
+_PROGRAMS_PER_SM = 4  # enough to balance, few enough to amortise a launch of each
+_LEAST_TILE = 256  # elements; under two warps of 4 nothing is amortised
+_SPECIAL_HEAVY = 3  # special functions an element that outweigh its bytes
+
+
+def propose_pointwise(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
+    """Ranked drafts for a kernel that only moves and maps; the first is the pick."""
+    main = widest(facts)
+    if main is None or not facts.knobs:
+        return [Draft(base, "4 warps: nothing to tile")]
+    item_bytes = max(a.item_bytes for a in facts.accesses)
+    vector = max(1, VECTOR_BYTES // item_bytes)
+    squares = _transposing(facts)
+    heavy = facts.n_special >= _SPECIAL_HEAVY
+    usual = 4 * 32 * vector * (1 if heavy else 2)
+    total = total_elements(main) / (hardware.n_sms * _PROGRAMS_PER_SM)
+    budget = max(_LEAST_TILE, min(usual, power_below(total)))
+    drafts = []
+    for share in (1.0, 0.5, 2.0, 4.0, 0.25, 8.0):
+        elements = max(64.0, budget * share)
+        sizes = _sizes(facts, main, elements, squares)
+        tile = tile_elements(main, sizes)
+        num_warps = max(1, warps_for(tile, vector if heavy else 2 * vector, most=16))
+        config = changed(with_blocks(base, sizes), num_warps=num_warps)
+        drafts.append(
+            Draft(config, _words(facts, sizes, main, num_warps, tile, bool(squares)))
+        )
+        if share == 1.0:
+            for other in (num_warps // 2, num_warps * 2):
+                if 1 <= other <= 16:
+                    per_thread = tile / (32 * other)
+                    drafts.append(
+                        Draft(
+                            changed(config, num_warps=other),
+                            f"{other} warps: the same tile, {per_thread:g} elements "
+                            "a thread",
+                        )
+                    )
+    return drafts
+
+
+def _transposing(facts: Facts) -> tuple[int, ...]:
+    """Two knobs of one tile that are contiguous in different tensors, or none."""
+    found: dict[int, None] = {}
+    for access in facts.accesses:
+        axis = access.contiguous
+        if axis is not None and axis.knob is not None and len(knobs_of(access)) > 1:
+            found.setdefault(axis.knob, None)
+    return tuple(found) if len(found) == 2 else ()
+
+
+def _sizes(
+    facts: Facts, main: Access, elements: float, squares: tuple[int, ...]
+) -> dict[int, int]:
+    per_unit = fixed_elements(main)
+    budget = max(1.0, elements / per_unit)
+    if squares:
+        side = power_above(math.sqrt(budget))
+        sizes = fill(facts, squares[:1], side, {})
+        return fill(facts, squares[1:], budget / sizes[squares[0]], sizes_of(sizes, squares))
+    inner = list(facts.contiguous_slots()[:1])
+    rest = [slot for slot in knobs_of(main) if slot not in inner]
+    others = [k.slot for k in facts.knobs if k.slot not in inner and k.slot not in rest]
+    return fill(facts, [*inner, *rest, *others], budget, {})
+
+
+def sizes_of(sizes: dict[int, int], slots: tuple[int, ...]) -> dict[int, int]:
+    """The first of the given slots' sizes, to keep while the second is filled."""
+    return {slots[0]: sizes[slots[0]]}
+
+
+def _words(
+    facts: Facts,
+    sizes: dict[int, int],
+    main: Access,
+    num_warps: int,
+    tile: int,
+    square: bool,
+) -> str:
+    shape = " x ".join(str(sizes[k]) for k in sorted(sizes))
+    how = "square, both sides contiguous somewhere" if square else "contiguous axis first"
+    per_thread = tile / (32 * num_warps)
+    return (
+        f"{num_warps} warps: {shape} tile, {how}, {per_thread:g} elements a thread, "
+        f"{programs_of(facts, sizes)} programs"
+    )

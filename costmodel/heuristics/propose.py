@@ -1,0 +1,126 @@
+"""One ranked list of candidates for any kernel: the class's list, then variants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from costmodel.config_space import ConfigSpace
+from costmodel.features.feasible import feasible
+from costmodel.features.graph import KernelGraph
+from costmodel.hardware import Hardware
+from costmodel.heuristics.data_dependent import propose_data_dependent
+from costmodel.heuristics.drafts import Draft
+from costmodel.heuristics.drafts import distinct
+from costmodel.heuristics.drafts import plain_config
+from costmodel.heuristics.drafts import with_blocks
+from costmodel.heuristics.facts import Facts
+from costmodel.heuristics.matmul import propose_matmul
+from costmodel.heuristics.multi_dot import propose_multi_dot
+from costmodel.heuristics.pointwise import propose_pointwise
+from costmodel.heuristics.read_facts import read_facts
+from costmodel.heuristics.reduction import propose_reduction
+from costmodel.heuristics.variants import knob_variants
+from costmodel.types import Candidate
+from costmodel.types import CandidateOrigin
+from costmodel.types import Config
+from costmodel.types import KernelClass
+
+if TYPE_CHECKING:
+    from costmodel.features.extract import FeatureExtractor
+
+MOST_PROPOSALS = 20
+_SHAPES_KEPT = 12
+
+
+def propose(
+    graph: KernelGraph,
+    extractor: FeatureExtractor,
+    default: Config,
+    space: ConfigSpace | None = None,
+    facts: Facts | None = None,
+) -> list[Candidate]:
+    """Ranked analytic candidates, each with its reason; the first is the pick.
+
+    Args:
+        graph: The kernel.
+        extractor: Resource estimates on the target.
+        default: Helion's full config; gives keys and list lengths.
+        space: Legal values; without it, powers of two up to each extent.
+        facts: What `read_facts` gives, where the caller has it already.
+
+    Returns:
+        At most `MOST_PROPOSALS` configs that keep the target's hard limits, empty for
+        a kernel of no known class.
+    """
+    facts = facts if facts is not None else read_facts(graph, space)
+    hardware = extractor.hardware
+    drafts = _by_class(facts, plain_config(default), hardware)
+    drafts = [d for d in drafts if space is None or not space.objections(d.config)]
+    drafts = distinct(drafts, MOST_PROPOSALS)
+    if not drafts:
+        return []
+    kept = _runnable(extractor, drafts)[:_SHAPES_KEPT]
+    if not kept:
+        kept = _shrunk(extractor, facts, drafts[0])
+    if kept:
+        variants = knob_variants(facts, kept[0], hardware, space)
+        kept += _runnable(extractor, variants)
+    return [
+        Candidate(draft.config, CandidateOrigin.ANALYTIC, draft.reason)
+        for draft in distinct(kept, MOST_PROPOSALS)
+    ]
+
+
+def _by_class(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
+    """The list of the kernel's class."""
+    if facts.kernel_class is KernelClass.UNKNOWN:
+        return []
+    if len(facts.dots) > 1:
+        return propose_multi_dot(facts, base, hardware)
+    if facts.dots:
+        return propose_matmul(facts, base, hardware)
+    if facts.kernel_class is KernelClass.DATA_DEPENDENT:
+        return propose_data_dependent(facts, base, hardware)
+    if facts.kernel_class is KernelClass.REDUCTION:
+        return propose_reduction(facts, base, hardware)
+    return propose_pointwise(facts, base, hardware)
+
+
+def _runnable(extractor: FeatureExtractor, drafts: list[Draft]) -> list[Draft]:
+    """Those within the hard limits; those that surely spill come last."""
+    if not drafts:
+        return []
+    configs = [draft.config for draft in drafts]
+    fits = feasible(extractor, configs)
+    spilled = np.zeros(len(drafts))
+    if fits.any():
+        rows = np.flatnonzero(fits)
+        resources = extractor.resources([configs[i] for i in rows])
+        spilled[rows] = resources.spilled_bytes / (4.0 * resources.threads)
+    # 32 registers a thread over the limit are within the estimate's error.
+    order = sorted(np.flatnonzero(fits), key=lambda i: (spilled[i] > 32.0, i))
+    return [drafts[int(i)] for i in order]
+
+
+def _shrunk(
+    extractor: FeatureExtractor, facts: Facts, draft: Draft
+) -> list[Draft]:
+    """The first draft with its largest tiles halved until it fits."""
+    config = {**draft.config, "num_stages": 1}
+    for _ in range(40):
+        attempt = Draft(config, draft.reason + ", made smaller to fit")
+        if _runnable(extractor, [attempt]):
+            return [attempt]
+        blocks = config.get("block_sizes", [])
+        smaller = [
+            (blocks[knob.slot], knob.slot)
+            for knob in facts.knobs
+            if blocks[knob.slot] > knob.choices[0]
+        ]
+        if not smaller:
+            return []
+        size, slot = max(smaller)
+        config = with_blocks(config, {slot: facts.knobs[slot].nearest(size / 2)})
+    return []

@@ -1,0 +1,223 @@
+"""Read the decision lists' facts off a kernel graph, with or without a ConfigSpace."""
+
+from __future__ import annotations
+
+import math
+
+from costmodel.config_space import ConfigSpace
+from costmodel.features.blocks import Block
+from costmodel.features.blocks import BlockKind
+from costmodel.features.classify import classify
+from costmodel.features.compute import Dot as GraphDot
+from costmodel.features.effective import range_slots
+from costmodel.features.emission import EmittedAccess
+from costmodel.features.emission import emitted_accesses
+from costmodel.features.graph import KernelGraph
+from costmodel.features.loops import BoundKind
+from costmodel.features.memory import DimKind
+from costmodel.features.ops import OpKind
+from costmodel.features.ops import is_float8
+from costmodel.features.ops import item_bytes
+from costmodel.features.ops import math_dtype
+from costmodel.features.regions import RegionKind
+from costmodel.features.symbols import literal
+from costmodel.features.symbols import names_in
+from costmodel.features.symbols import next_power_of_2
+from costmodel.heuristics.facts import Access
+from costmodel.heuristics.facts import Axis
+from costmodel.heuristics.facts import Dot
+from costmodel.heuristics.facts import Facts
+from costmodel.heuristics.facts import Knob
+from costmodel.types import KernelClass
+
+_LARGEST_TILE = 2**20  # elements of one Triton tensor
+
+
+def read_facts(graph: KernelGraph, space: ConfigSpace | None = None) -> Facts:
+    """Everything a decision list looks at.
+
+    Args:
+        graph: The kernel.
+        space: Legal values; without it, powers of two up to each extent.
+    """
+    grid_slots, n_ranges = range_slots(graph)
+    return Facts(
+        kernel_class=KernelClass(classify(graph)),
+        knobs=_knobs(graph, space),
+        row_extents=tuple(graph.blocks[k].extent for k in graph.reduction_blocks),
+        reduced=_reduced(graph),
+        dots=tuple(_dot(graph, dot) for dot in _in_program_order(graph)),
+        accesses=tuple(
+            access
+            for entry in emitted_accesses(graph)
+            if (access := _access(graph, entry)) is not None
+        ),
+        fixed_programs=_fixed_programs(graph),
+        n_special=sum(op.special for op in graph.elementwise),
+        peak_row_tiles=_live_tiles(graph),
+        loop_slots=tuple(i for i in range(n_ranges) if i not in grid_slots),
+        grid_slots=grid_slots,
+    )
+
+
+def _in_program_order(graph: KernelGraph) -> list[GraphDot]:
+    """Dots inside loops before those around them have higher graph ids: keep ids."""
+    return sorted(graph.dots, key=lambda dot: dot.graph_id)
+
+
+def _knobs(graph: KernelGraph, space: ConfigSpace | None) -> tuple[Knob, ...]:
+    listed = space.knobs.get("block_sizes") if space is not None else None
+    minimum = _smallest_dot_sides(graph)
+    knobs = []
+    for slot, key in enumerate(graph.tunable_blocks):
+        block = graph.blocks[key]
+        if listed is not None and slot < len(listed.slots):
+            choices = listed.slots[slot]
+            searched = tuple(int(v) for v in choices.choices)
+            legal = tuple(sorted({*searched, *(int(v) for v in choices.extra)}))
+        else:
+            low = minimum.get(key, 1)
+            high = max(low, next_power_of_2(block.extent))
+            legal = tuple(
+                1 << e for e in range(low.bit_length() - 1, high.bit_length())
+            )
+            searched = legal
+        knobs.append(
+            Knob(
+                slot=slot,
+                extent=max(1, block.extent),
+                certain=block.extent_known,
+                on_grid=block.in_grid,
+                choices=legal,
+                searched=searched,
+            )
+        )
+    return tuple(knobs)
+
+
+def _smallest_dot_sides(graph: KernelGraph) -> dict[int, int]:
+    """Helion's least depth of a dot on CUDA: 16 elements, 32 of one byte."""
+    found: dict[int, int] = {}
+    for dot in graph.dots:
+        key = graph.by_symbol.get(dot.k)
+        if key is not None:
+            found[key] = 32 if item_bytes(dot.lhs_dtype) == 1 else 16
+    return found
+
+
+def axis_of(graph: KernelGraph, text: str) -> Axis:
+    """The axis that a size in text stands for."""
+    number = literal(text)
+    if number is not None:
+        return Axis(None, None, max(1, number), next_power_of_2(number), True)
+    key = graph.by_symbol.get(text)
+    if key is None:
+        names = [n for n in sorted(names_in(text)) if n in graph.by_symbol]
+        if not names:
+            hint = graph.size_hints.get(text, 1)
+            return Axis(None, None, max(1, hint), next_power_of_2(hint), False)
+        # A multiple of a tile, such as two packed values: as its tile, but uncertain.
+        inner = axis_of(graph, names[0])
+        return Axis(inner.knob, inner.loop, inner.extent, inner.tile, False)
+    return _block_axis(graph, graph.blocks[key])
+
+
+def _block_axis(graph: KernelGraph, block: Block) -> Axis:
+    extent = max(1, block.extent)
+    if block.kind is BlockKind.TUNABLE:
+        return Axis(block.slot, None, extent, next_power_of_2(extent), block.extent_known)
+    if block.kind is BlockKind.REDUCTION:
+        return Axis(None, block.slot, extent, next_power_of_2(extent), True)
+    if block.kind is BlockKind.FIXED:
+        size = block.fixed_size if block.fixed_size is not None else min(extent, 64)
+        return Axis(None, None, extent, next_power_of_2(size), block.extent_known)
+    return Axis(None, None, extent, 1, block.extent_known)
+
+
+def _dot(graph: KernelGraph, dot: GraphDot) -> Dot:
+    in_loop = any(
+        graph.regions[g].kind is RegionKind.LOOP for g in graph.enclosing(dot.graph_id)
+    )
+    widest = max(dot.lhs_dtype, dot.rhs_dtype, key=item_bytes)
+    return Dot(
+        m=axis_of(graph, dot.m),
+        n=axis_of(graph, dot.n),
+        k=axis_of(graph, dot.k),
+        batch=tuple(axis_of(graph, text) for text in dot.batch),
+        lhs_bytes=item_bytes(dot.lhs_dtype),
+        rhs_bytes=item_bytes(dot.rhs_dtype),
+        rate=math_dtype(widest),
+        is_fp8=is_float8(dot.lhs_dtype) and is_float8(dot.rhs_dtype),
+        carries=dot.carried,
+        in_loop=in_loop,
+    )
+
+
+def _access(graph: KernelGraph, entry: EmittedAccess) -> Access | None:
+    access = entry.access
+    if access is None:
+        return None
+    axes: list[Axis | None] = []
+    for dim in access.dims:
+        if dim.kind in (DimKind.TILE, DimKind.SLICE):
+            axes.append(axis_of(graph, dim.tile))
+        elif dim.unit is not None:
+            axes.append(axis_of(graph, dim.unit))
+        else:
+            axes.append(None)
+    strides = tuple(literal(dim.stride) or 0 for dim in access.dims)
+    return Access(
+        tensor=access.tensor,
+        is_store=access.kind is not OpKind.LOAD,
+        item_bytes=access.itemsize,
+        axes=tuple(axes),
+        strides=strides,
+        is_gather=access.gathers,
+        indexing_slot=None if access.kind is OpKind.ATOMIC else entry.indexing_slot,
+        eviction_slot=entry.eviction_slot,
+        in_loop=graph.regions[access.graph_id].kind is RegionKind.LOOP,
+    )
+
+
+def _reduced(graph: KernelGraph) -> tuple[Axis, ...]:
+    found: dict[Axis, None] = {}
+    for reduction in graph.reductions:
+        if not reduction.is_scan:
+            for text in reduction.over:
+                found.setdefault(axis_of(graph, text), None)
+    return tuple(found)
+
+
+def _fixed_programs(graph: KernelGraph) -> int:
+    """Programs that no knob can change: `hl.grid` axes and tiles of fixed size."""
+    programs = 1
+    for root in graph.root_ids():
+        here = 1
+        for part in graph.loops.get(root, ()):
+            block = graph.blocks[part.block]
+            if block.kind is BlockKind.GRID:
+                here *= max(1, part.extent)
+            elif block.kind is BlockKind.FIXED and block.fixed_size:
+                here *= math.ceil(part.extent / block.fixed_size)
+        programs = max(programs, here)
+    return programs
+
+
+def _live_tiles(graph: KernelGraph) -> int:
+    """Tiles of full rank that one region loads or makes for a store, at most 8.
+
+    A rough count of what a row kernel keeps at once: its loads plus one result.
+    """
+    most = 1
+    for region in graph.regions:
+        loads = [a for a in graph.accesses if a.graph_id == region]
+        rank = max((len(a.shape) for a in loads), default=0)
+        wide = sum(len(a.shape) == rank and a.kind is OpKind.LOAD for a in loads)
+        most = max(most, wide + 1)
+    return min(8, most)
+
+
+def is_data_bound(graph: KernelGraph) -> bool:
+    """Whether data decides how far some loop walks."""
+    axes = [axis for region in graph.loops.values() for axis in region]
+    return any(axis.bound is BoundKind.DATA for axis in axes)

@@ -1,0 +1,179 @@
+"""Row and column reductions: norms, softmax, losses, quantisers and their backward.
+
+1. A row stays in registers where it fits: one pass, each value read once. Longer rows
+   are walked in chunks, which read a re-read row again from L2.
+2. Short rows share a program until a thread has work, as long as the grid fills.
+3. Warps leave a thread about 32 values of the row: fewer waste lanes in the final
+   exchange, more spill once several tiles are live.
+4. Where the reduced axis is not the contiguous one (a column sum), lanes go along the
+   contiguous axis and the loop walks the other.
+5. A loop over rows inside a block of rows (backward norms) takes few rows at a time,
+   and the block is as large as one program for each SM slot allows.
+"""
+
+from __future__ import annotations
+
+from costmodel.hardware import Hardware
+from costmodel.heuristics.drafts import Draft
+from costmodel.heuristics.drafts import changed
+from costmodel.heuristics.drafts import with_blocks
+from costmodel.heuristics.facts import Axis
+from costmodel.heuristics.facts import Facts
+from costmodel.heuristics.facts import Knob
+from costmodel.heuristics.facts import power_above
+from costmodel.heuristics.facts import power_below
+from costmodel.heuristics.fill import fixed_elements
+from costmodel.heuristics.fill import programs_of
+from costmodel.heuristics.fill import shrink_to_fill
+from costmodel.heuristics.fill import tile_elements
+from costmodel.heuristics.fill import warps_for
+from costmodel.heuristics.fill import widest
+from costmodel.types import Config
+
+_VALUES_PER_THREAD = 32  # best on an H200 for rows of 5120 and 8192 (README of the data)
+_TILE = 4096  # elements that short rows are packed to
+_LONGEST_ROW = 16384  # in registers: 32 warps of 16 values, or 16 of 32
+_CHUNK = 4096  # of a longer row
+_COLUMN_LANES = 64  # contiguous elements of a column sum's tile: two 64-byte reads of bf16
+_PROGRAMS_PER_SM = 4
+
+
+def propose_reduction(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
+    """Ranked drafts for a kernel that reduces; the first is the pick."""
+    main = widest(facts)
+    if main is None:
+        return [Draft(base, "4 warps: nothing to tile")]
+    nested = _nested_rows(facts)
+    drafts: list[Draft] = []
+    for rows, chunk, values in _plans(facts):
+        sizes = _sizes(facts, hardware, nested, rows, chunk)
+        row_loops = [_row_loop(extent, chunk) for extent in facts.row_extents]
+        tile = tile_elements(main, sizes)
+        for extent, loop in zip(facts.row_extents, row_loops, strict=True):
+            if loop is not None:
+                tile = max(1, tile * loop // power_above(extent))
+        num_warps = warps_for(tile, values)
+        config = changed(
+            with_blocks(base, sizes),
+            num_warps=num_warps,
+            num_stages=1,
+            reduction_loops=row_loops,
+        )
+        drafts.append(
+            Draft(config, _words(facts, sizes, num_warps, tile, row_loops, chunk))
+        )
+    return drafts
+
+
+def _plans(facts: Facts) -> list[tuple[float, int, float]]:
+    """(share of rows, longest row kept whole, values a thread), best first."""
+    longest = _LONGEST_ROW
+    return [
+        (1.0, longest, _VALUES_PER_THREAD),
+        (1.0, longest, 2 * _VALUES_PER_THREAD),
+        (1.0, longest, _VALUES_PER_THREAD / 2),
+        (2.0, longest, _VALUES_PER_THREAD),
+        (0.5, longest, _VALUES_PER_THREAD),
+        (1.0, _CHUNK, _VALUES_PER_THREAD / 2),
+        (1.0, _CHUNK // 2, _VALUES_PER_THREAD / 2),
+        (4.0, _CHUNK // 4, _VALUES_PER_THREAD / 2),
+        (4.0, longest, _VALUES_PER_THREAD / 2),
+        (1.0, 4 * longest, _VALUES_PER_THREAD),
+    ]
+
+
+def _row_loop(extent: int, longest: int) -> int | None:
+    """Chunk of a rolled reduction, or None for the whole row."""
+    if power_above(extent) <= longest:
+        return None
+    return min(longest, _CHUNK)
+
+
+def _reduced_knobs(facts: Facts) -> tuple[Knob, ...]:
+    slots = {axis.knob for axis in facts.reduced if axis.knob is not None}
+    return tuple(k for k in facts.knobs if k.slot in slots and not k.on_grid)
+
+
+def _nested_rows(facts: Facts) -> tuple[Knob, Knob] | None:
+    """A grid knob and a loop knob that walk the same rows, the loop inside."""
+    contiguous = facts.contiguous_slots()
+    for outer in facts.grid_knobs:
+        for inner in facts.loop_knobs:
+            same = inner.extent == outer.extent and inner.slot not in contiguous[:1]
+            touches = any(
+                axis is not None and axis.knob == outer.slot
+                for access in facts.accesses
+                for axis in access.axes
+            )
+            if same and not touches:
+                return outer, inner
+    return None
+
+
+def _sizes(
+    facts: Facts,
+    hardware: Hardware,
+    nested: tuple[Knob, Knob] | None,
+    rows: float,
+    chunk: int,
+) -> dict[int, int]:
+    """Block sizes of one plan."""
+    main = widest(facts)
+    assert main is not None
+    sizes = {knob.slot: knob.choices[0] for knob in facts.knobs}
+    per_row = min(fixed_elements(main), max(1, chunk))
+    reduced = _reduced_knobs(facts)
+    contiguous = facts.contiguous_slots()
+    if nested is not None:
+        outer, inner = nested
+        sizes[inner.slot] = inner.nearest(max(1.0, rows * _TILE / per_row / 2))
+        per_program = outer.extent / (hardware.n_sms * 2)
+        sizes[outer.slot] = outer.nearest(max(sizes[inner.slot], power_below(per_program)))
+        return sizes
+    for knob in facts.loop_knobs:
+        is_inner = knob.slot in contiguous[:1] or not contiguous
+        if knob in reduced or is_inner:
+            whole = power_above(knob.extent)
+            longest = chunk if whole > chunk else whole
+            lanes = longest if is_inner else min(longest, _TILE // _COLUMN_LANES)
+            sizes[knob.slot] = knob.nearest(lanes)
+            per_row *= sizes[knob.slot]
+    columns = [k for k in facts.grid_knobs if k.slot in contiguous[:1]]
+    for knob in columns:
+        # Lanes along the contiguous axis, which the reduction does not walk.
+        sizes[knob.slot] = knob.nearest(min(power_above(knob.extent), _COLUMN_LANES * rows))
+        per_row *= sizes[knob.slot]
+    others = [k for k in facts.grid_knobs if k not in columns]
+    left = max(1.0, rows * _TILE / per_row)
+    for knob in reversed(others):
+        sizes[knob.slot] = knob.nearest(min(power_below(left), power_above(knob.extent)))
+        left = max(1.0, left / sizes[knob.slot])
+    floors = {knob.slot: 16 for knob in columns}
+    slots = [k.slot for k in (*reversed(others), *columns)]
+    wanted = hardware.n_sms * _PROGRAMS_PER_SM / max(1.0, rows)
+    return shrink_to_fill(facts, sizes, slots, wanted, floors)
+
+
+def _words(
+    facts: Facts,
+    sizes: dict[int, int],
+    num_warps: int,
+    tile: int,
+    row_loops: list[int | None],
+    chunk: int,
+) -> str:
+    chunks = [loop for loop in row_loops if loop is not None]
+    chunks += [
+        sizes[k.slot] for k in _reduced_knobs(facts) if sizes[k.slot] < k.extent
+    ]
+    how = f"rows in chunks of {chunks[0]}" if chunks else "rows in registers"
+    per_thread = tile / (32 * num_warps)
+    return (
+        f"{num_warps} warps: {how}, {per_thread:g} values a thread, "
+        f"{programs_of(facts, sizes)} programs"
+    )
+
+
+def is_whole(axis: Axis) -> bool:
+    """Whether one program holds the whole axis whatever the config."""
+    return axis.knob is None and axis.loop is None
