@@ -89,7 +89,7 @@ class Provider:
         except SchemaMismatchError as error:
             self._model_problem = (ReasonCode.MODEL_REFUSED, str(error))
         except Exception as error:
-            # A damaged file can fail anywhere inside xgboost; it must not fail a compile.
+            # A damaged file can fail anywhere in xgboost; it must not fail a compile.
             reason = f"{self.model_path}: {type(error).__name__}: {_one_line(error)}"
             self._model_problem = (ReasonCode.MODEL_REFUSED, reason)
 
@@ -132,9 +132,14 @@ class Provider:
         if refusal is not None:
             return _default_pick(bound, refusal.code, refusal.detail)
         view = helion_hook.view(bound, args)
-        match = match_hardware(view.record.hardware)
-        if match.kind == "fallback":
+        model, problem = self.model(), self._model_problem
+        trained = model.card.hardware if model is not None else ()
+        match = match_hardware(view.record.hardware, trained=trained)
+        if match.hardware.compute_capability == (0, 0):
             return _default_pick(bound, ReasonCode.UNKNOWN_GPU, match.why)
+        if model is not None and match.kind == "fallback":
+            # Timings do not carry over to another architecture; its limits do.
+            model, problem = None, (ReasonCode.OUT_OF_RANGE, match.why)
         graph = KernelGraph.from_record(view.record)
         extractor = FeatureExtractor(graph, match.hardware)
         candidates = make_candidates(view, helion_hook.space(bound), extractor)
@@ -146,8 +151,8 @@ class Provider:
         return choose(
             extractor,
             legal,
-            model=self.model(),
-            model_problem=self._model_problem,
+            model=model,
+            model_problem=problem,
             promoted=view.promoted,
         )
 

@@ -1,0 +1,232 @@
+"""Commands about models: train, evaluate, ui."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from costmodel.cli_data import TABLE_WIDTH_COLUMNS
+from costmodel.cli_data import load
+from costmodel.cli_data import show_audit
+from costmodel.datasets.audit import Audit
+from costmodel.datasets.identity import digest_of
+from costmodel.datasets.store import Corpus
+from costmodel.datasets.store import is_corpus
+from costmodel.datasets.store_schema import run_key
+from costmodel.datasets.workload_data import WorkloadData
+from costmodel.errors import NotEnoughDataError
+from costmodel.errors import TrackingError
+from costmodel.features.schema import SCHEMA
+from costmodel.learned import LearnedModel
+from costmodel.rebuild import rebuild_default
+from costmodel.training.evaluate import evaluate_logs
+from costmodel.training.fit import FitSettings
+from costmodel.training.label import label_all
+from costmodel.training.publish import publish
+from costmodel.training.table import show
+from costmodel.training.tracking import track
+from costmodel.training.tracking import ui_command
+from costmodel.training.train import Training
+from costmodel.training.train import train as train_model
+
+
+def _recorded(paths: Sequence[str]) -> tuple[list[WorkloadData], str, Audit]:
+    """Workloads of corpora and logs, one digest over all, and what was dropped."""
+    workloads: list[WorkloadData] = []
+    keys: list[str] = []
+    audit = Audit()
+    logs = []
+    for path in paths:
+        if is_corpus(Path(path)):
+            corpus = Corpus.load(path)
+            workloads += corpus.workloads()
+            keys += corpus.runs["run_key"].to_pylist()
+        else:
+            logs.append(path)
+    if logs:
+        loaded = load(logs)
+        audit = loaded.audit
+        for run in loaded.usable:
+            data = WorkloadData.from_clean_run(run)
+            if data.has_graph:
+                workloads.append(data)
+                keys.append(run_key(run))
+    return workloads, digest_of(sorted(set(keys)), 64), audit
+
+
+def train(arguments: argparse.Namespace) -> int:
+    """Train, judge on families left out, publish, and record in MLflow."""
+    recorded, corpus_digest, audit = _recorded(arguments.data)
+    if not arguments.json and len(audit):
+        show_audit(audit)
+    labelled = label_all(recorded)
+    for reason in labelled.skipped:
+        print(f"costmodel: left out: {reason}", file=sys.stderr)
+    if not labelled.workloads:
+        raise NotEnoughDataError(
+            f"{', '.join(arguments.data)}: expected workloads to train on, found none "
+            "that can be used: see `costmodel audit`"
+        )
+    print(
+        f"training on {len(labelled.workloads)} workloads "
+        f"({sum(one.n_rows for one in labelled.workloads)} configs) ...",
+        file=sys.stderr,
+    )
+    training = train_model(
+        labelled.workloads,
+        SCHEMA,
+        corpus_digest,
+        settings=FitSettings(seed=arguments.seed),
+        name=arguments.name,
+        git_commit=_git_commit(),
+    )
+    # Published before it is tracked: a dead tracking server must not cost the model.
+    path = publish(training, arguments.output)
+    tracked = None
+    if not arguments.no_track:
+        try:
+            tracked = track(
+                training,
+                labelled.workloads,
+                audit_text=_audit_text(audit, labelled.skipped),
+                corpus_name=" ".join(Path(one).name for one in arguments.data),
+                artifacts={
+                    file.name: file.read_bytes()
+                    for file in (path, path.with_suffix(".json"))
+                },
+            )
+        except TrackingError as error:
+            print(f"costmodel: {error}", file=sys.stderr)
+    facts = _facts(training, path, corpus_digest)
+    if tracked is not None:
+        facts |= {
+            "mlflow_uri": tracked.uri,
+            "mlflow_run": tracked.run_id,
+            "model_version": tracked.model_version,
+            "champion": tracked.is_champion,
+            "champion_why": tracked.why,
+        }
+    if arguments.json:
+        print(json.dumps(facts, indent=2))
+        return 0
+    _show_training(training, facts)
+    return 0
+
+
+def _facts(training: Training, path: Path, corpus_digest: str) -> dict[str, Any]:
+    return {
+        "model": str(path),
+        "model_id": training.model.model_id,
+        "corpus_digest": corpus_digest,
+        "n_workloads": training.model.card.n_workloads,
+        "families": list(training.model.card.families),
+        "metrics": training.by_family.metrics(),
+    }
+
+
+def _show_training(training: Training, facts: dict[str, Any]) -> None:
+    console = Console(width=TABLE_WIDTH_COLUMNS + 40)
+    show(training.by_family, console)
+    show(training.by_shape, console)
+    print(f"published: {facts['model']} (model {facts['model_id']})")
+    if "mlflow_run" in facts:
+        print(f"MLflow: run {facts['mlflow_run']} in {facts['mlflow_uri']}")
+        print(
+            f"registered: version {facts['model_version']}, "
+            f"{'champion' if facts['champion'] else 'not champion'}: "
+            f"{facts['champion_why']}"
+        )
+
+
+def _audit_text(audit: Audit, skipped: Sequence[str]) -> str:
+    lines = [
+        f"{row['stage']:<6} {row['outcome']:<10} {row['rows']:>6} "
+        f"{row['file']} {row['run_id'][:8]} {row['reason']} {row['detail']}".rstrip()
+        for row in audit.rows()
+    ]
+    return "\n".join([*lines, *(f"left out: {one}" for one in skipped)]) + "\n"
+
+
+def _git_commit() -> str:
+    """Commit of this checkout, for the card; "unknown" outside of one."""
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return found.stdout.strip() or "unknown"
+
+
+def evaluate(arguments: argparse.Namespace) -> int:
+    """Judge a model on any Helion logs: pick among the attempts of each run."""
+    model = LearnedModel.load(arguments.model)
+    loaded = load(
+        arguments.logs,
+        baseline=arguments.baseline,
+        recompute=lambda run: (
+            None if run.record is None else rebuild_default(run.record, _scalars(run))
+        ),
+    )
+    report = evaluate_logs(loaded.clean_runs, model, arguments.baseline)
+    if arguments.json:
+        print(json.dumps(report, indent=2))
+    else:
+        _show_report(report)
+    return 0
+
+
+def _scalars(run: Any) -> dict[str, Any] | None:
+    return None if run.side is None else dict(run.side.scalars)
+
+
+def _show_report(report: dict[str, Any]) -> None:
+    console = Console(width=TABLE_WIDTH_COLUMNS + 40)
+    table = Table(title="Picks among the attempts of each run", title_justify="left")
+    table.add_column("log")
+    table.add_column("kernel")
+    for name in ("default ms", "pick ms", "best ms", "speed-up", "regret"):
+        table.add_column(name, justify="right")
+    table.add_column("by")
+    table.add_column("why")
+    for row in report["workloads"]:
+        table.add_row(
+            row["log"],
+            row["kernel"],
+            *(_number(row[name], 4) for name in ("default_ms", "pick_ms", "best_ms")),
+            _number(row["speedup"], 3) + ("!" if row.get("is_harm") else ""),
+            "" if row["regret"] is None else f"{row['regret']:.1%}",
+            row["source"],
+            row["detail"],
+        )
+    console.print(table)
+    for name, value in report["aggregate"].items():
+        console.print(f"{name}: {value}", highlight=False)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "failed" if value is None else f"{value:.{digits}f}"
+
+
+def ui(arguments: argparse.Namespace) -> int:
+    """Start MLflow's page on this project's store, until interrupted."""
+    command = [*ui_command().split(), "--port", str(arguments.port)]
+    print(f"starting: {' '.join(command)}", file=sys.stderr)
+    print(f"open http://127.0.0.1:{arguments.port} (ready in about 20 s)")
+    sys.stdout.flush()
+    environment = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    return subprocess.call([sys.executable, "-m", *command], env=environment)
