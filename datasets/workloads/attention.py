@@ -1,7 +1,7 @@
 """Attention forward, in one kernel per masking rule and way of writing.
 
-Tensors are [heads, sequence, d] with batch and heads merged, or [batch, heads, sequence,
-d] where query heads share key heads. Scores are scaled by d^-1/2 and the softmax runs
+Tensors are [heads, sequence, d] with batch and heads merged, or [batch, heads,
+sequence, d] where query heads share key heads. Scores are scaled by d^-1/2 and the softmax runs
 online in base e unless said otherwise.
 """
 
@@ -136,7 +136,7 @@ def attention_windowed(
     scale: float,
     window: hl.constexpr,
 ) -> torch.Tensor:
-    """Causal over the last `window` keys only; the key loop starts inside the sequence."""
+    """Causal over the last `window` keys; the key loop starts near the query tile."""
     heads, rows, d = q.size()
     d = hl.specialize(d)
     out = torch.empty_like(q)
@@ -231,7 +231,7 @@ def attention_two_pass(
 def attention_distance_bias(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slope: torch.Tensor, scale: float
 ) -> torch.Tensor:
-    """Causal with a linear penalty on distance, slope [heads], and tanh-capped scores."""
+    """Causal, a linear penalty on distance, slope [heads], and tanh-capped scores."""
     heads, rows, d = q.size()
     d = hl.specialize(d)
     out = torch.empty_like(q)

@@ -1,7 +1,7 @@
 """Attention of one new token over a long cache: few query rows, many keys.
 
-The query heads of one key head are the rows of the dots: q is [batch, kv_heads, group, d]
-and the caches are [batch, kv_heads, s, d].
+The query heads of one key head are the rows of the dots: q is [batch, kv_heads, group,
+d] and the caches are [batch, kv_heads, s, d].
 """
 
 from __future__ import annotations
@@ -43,19 +43,15 @@ def decode_one_program(
     return out
 
 
-@helion.kernel(
-    static_shapes=True,
-    autotune_effort="none",
-    ignore_warnings=[helion.exc.TensorOperationInWrapper],
-)
+@helion.kernel(static_shapes=True, autotune_effort="none")
 def decode_split_cache(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     scale: float,
     n_parts: hl.constexpr,
-) -> torch.Tensor:
-    """Programs share a cache in `n_parts` pieces; torch joins their partial sums."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """First stage over a cache cut in `n_parts`: each piece's output and log-sum-exp."""
     batch, kv_heads, group, d = q.size()
     length = k.size(2)
     group = hl.specialize(group)
@@ -83,8 +79,7 @@ def decode_split_cache(
             peak = new_peak
         sums[b, h, tp.begin, :, :] = acc / mass[:, None]
         lse[b, h, tp.begin, :] = peak + torch.log(mass)
-    weight = torch.softmax(lse, dim=2)
-    return (sums * weight[..., None]).sum(2).to(q.dtype)
+    return sums, lse
 
 
 @helion.kernel(static_shapes=True, autotune_effort="none")
@@ -172,8 +167,11 @@ def _ref_decode(
 
 def _ref_split(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, n_parts: int
-) -> torch.Tensor:
-    return _ref_decode(q, k, v, scale)
+) -> tuple[torch.Tensor, torch.Tensor]:
+    keys = k.float().unflatten(2, (n_parts, -1))
+    s = q.float()[:, :, None] @ keys.transpose(3, 4) * scale
+    values = v.float().unflatten(2, (n_parts, -1))
+    return torch.softmax(s, -1) @ values, torch.logsumexp(s, -1)
 
 
 def _ref_fp8(
