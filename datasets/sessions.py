@@ -8,6 +8,7 @@ latter, and one that killed the process only the former.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections import defaultdict
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -22,10 +23,12 @@ from costmodel.datasets.record import Status
 from costmodel.types import Config
 
 STARTED = "started"
+_EARLY = "\0early"  # no config id
 
-# Real appended logs restart their clock once per session of several configs; in rows
-# that someone sorted or shuffled it runs back every other row.
-_UNORDERED_SHARE = 0.3
+# Real appended logs restart their clock once per session of several configs, and a
+# result follows its start. In rows that someone shuffled, the clock runs back and a
+# result comes before its start about every other time.
+_UNORDERED_SHARE = 0.25
 _UNORDERED_MIN = 3
 
 Note = tuple[Outcome, str, CsvRow, str]
@@ -52,10 +55,21 @@ def split_sessions(rows: Sequence[CsvRow]) -> tuple[list[list[CsvRow]], bool]:
                 sessions.append([])
             clock_s = row.timestamp_s
         sessions[-1].append(row)
-    n_restarts = len(sessions) - 1
-    if n_restarts >= max(_UNORDERED_MIN, _UNORDERED_SHARE * n_stamped):
+    n_odd = max(len(sessions) - 1, _n_results_before_start(rows))
+    if n_odd >= max(_UNORDERED_MIN, _UNORDERED_SHARE * n_stamped):
         return [sorted(rows, key=_by_time)], True
     return sessions, False
+
+
+def _n_results_before_start(rows: Sequence[CsvRow]) -> int:
+    """How many configs were started after a result of theirs that nothing started."""
+    unpaired: Counter[str] = Counter()
+    for row in rows:
+        key = row.config_id or row.config_text or ""
+        unpaired[key] += 1 if row.status == STARTED else -1
+        if unpaired[key] == 0 and row.status == STARTED:
+            unpaired[_EARLY] += 1
+    return unpaired[_EARLY]
 
 
 def attempts_of_session(
