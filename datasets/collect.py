@@ -40,7 +40,7 @@ from costmodel.datasets.worker_process import worker_command
 from costmodel.datasets.worker_process import worker_environment
 from costmodel.datasets.workloads.workload import Workload
 
-_WORKERS = 4  # one times for a quarter of its cycle; the others bind and compile
+_WORKERS = 5  # one times for a quarter of its cycle; the others bind and compile
 _LAST_START_S = 25.0  # no workload starts with less time left: it could not finish
 _GRACE_S = 12.0  # from the end of the time to killing: the last ones finish reading
 

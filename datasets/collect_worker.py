@@ -47,6 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     cases = all_cases()
     workloads = {one.workload_id: one for one in all_workloads()}
     hardware = match_hardware(options.hardware or _device_name()).hardware
+    _start_cuda()
     turn = FileTurn(options.lock, lambda phase: say(event="phase", phase=phase))
     say(event="ready")
     for line in sys.stdin:
@@ -109,7 +110,19 @@ def _record(
         stop_at_s=job["stop_at_s"],
     )
     rig = cuda_rig(compile_jobs, isolate=job["isolate"])
-    return record_workload(workload, case, hardware, rig, turn, limits, Path(), beat)
+    try:
+        return record_workload(
+            workload, case, hardware, rig, turn, limits, Path(), beat
+        )
+    finally:
+        case.kernel.reset()  # its compiled configs and what they hold on to
+
+
+def _start_cuda() -> None:
+    """Make the context now; it takes a second that would be the GPU's later."""
+    import torch
+
+    torch.cuda.synchronize()
 
 
 def _device_name() -> str:

@@ -7,18 +7,18 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
+from costmodel import helion_hook
+from costmodel import heuristics
+from costmodel.config_space import ConfigSpace
+from costmodel.datasets.plan import Offers
+from costmodel.datasets.plan import Tier
+from costmodel.errors import UnreadableKernelError
 from costmodel.features.classify import classify
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.feasible import feasible
 from costmodel.features.graph import KernelGraph
-
-from costmodel import helion_hook
-from costmodel.datasets.plan import Offers
-from costmodel.datasets.plan import Tier
-from costmodel.errors import UnreadableKernelError
 from costmodel.hardware import Hardware
 from costmodel.helion_hook import HelionView
-from costmodel.heuristics import propose
 from costmodel.types import Config
 from costmodel.types import KernelClass
 
@@ -29,11 +29,7 @@ _SEED_BITS = 32
 
 
 def make_offers(bound: Any, view: HelionView, hardware: Hardware) -> Offers:
-    """Offers of a kernel bound for `hardware`.
-
-    A kernel that the analyser cannot read is recorded all the same, without analytic
-    candidates and without a filter: such logs are what a better analyser needs.
-    """
+    """Offers of a kernel bound for `hardware`; without ours where it is unreadable."""
     space = helion_hook.space(bound)
     analytic, check = _analyse(view, hardware, space)
 
@@ -71,19 +67,32 @@ def tier_of(view: HelionView) -> Tier:
 
 
 def _analyse(
-    view: HelionView, hardware: Hardware, space: Any
+    view: HelionView, hardware: Hardware, space: ConfigSpace
 ) -> tuple[list[Config], Callable[[Sequence[Config]], Sequence[bool]]]:
+    """Analytic candidates and the feasibility check.
+
+    Whatever fails in our analysis, the kernel is recorded: GPU time is dearer than a
+    better plan, and a log of an unreadable kernel is what a better analyser needs.
+    """
     try:
         graph = KernelGraph.from_record(view.record)
         extractor = FeatureExtractor(graph, hardware)
-        proposed = propose(graph, extractor, view.default, space)
-    except UnreadableKernelError:
-        return [], lambda configs: [True] * len(configs)
+    except Exception:
+        return [], _all_pass
+    try:
+        proposed = heuristics.propose(graph, extractor, view.default, space)
+        analytic = [candidate.config for candidate in proposed]
+    except Exception:
+        analytic = []
 
     def check(configs: Sequence[Config]) -> Sequence[bool]:
         try:
             return [bool(one) for one in feasible(extractor, configs)]
-        except UnreadableKernelError:
-            return [True] * len(configs)
+        except Exception:
+            return _all_pass(configs)
 
-    return [candidate.config for candidate in proposed], check
+    return analytic, check
+
+
+def _all_pass(configs: Sequence[Config]) -> Sequence[bool]:
+    return [True] * len(configs)

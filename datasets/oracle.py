@@ -51,11 +51,15 @@ class Limits:
 
     def start_search(self) -> None:
         """The first timing begins now."""
-        self._search_until_s = min(time.time() + self.search_s, self.stop_at_s)
+        self._search_until_s = time.time() + self.search_s
+
+    def stopped(self) -> bool:
+        """Whether the recording as a whole is over."""
+        return time.time() > self.stop_at_s
 
     def search_over(self) -> bool:
         """Whether the rest of the configs stays untimed."""
-        return time.time() > min(self._search_until_s, self.stop_at_s)
+        return self.stopped() or time.time() > self._search_until_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +131,7 @@ def read_again(
             if one != reference:
                 readings[one] += _one_reading(timer, prepare, one)
         about_us = {one: statistics.median(r) for one, r in readings.items() if r}
-    attempts = {
-        one: machine_code.attempt_facts(
-            helion_hook.compiled_kernels(row.launch), readings[one]
-        )
-        for one, row in first.items()
-    }
+    attempts = {one: _facts(row, readings[one]) for one, row in first.items()}
     ids = list(about_us)
     finalists = [reference]
     prepared = [prepared_reference]
@@ -157,6 +156,16 @@ def read_again(
         {one: tuple(values) for one, values in interleaved.items()},
         retime.noise_floor_log(rounds),
     )
+
+
+def _facts(row: Benchmarked, readings_us: Sequence[float]) -> AttemptFacts:
+    try:
+        kernels = helion_hook.compiled_kernels(row.launch)
+        return machine_code.attempt_facts(kernels, readings_us)
+    except (
+        Exception
+    ):  # Triton keeps its results elsewhere: the readings are what counts
+        return AttemptFacts(readings_us=tuple(readings_us))
 
 
 def _one_reading(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import inspect
-import json
 import math
 import statistics
 import time
@@ -53,7 +52,8 @@ class Rig:
     Attributes:
         materialize: Arguments with values, from their description and a seed.
         make_timer: A timer of our own for a regime and arguments.
-        warm_up: Runs a launch untimed until the clocks are up.
+        warm_up: Runs a launch untimed until the clocks are up, on copies of the
+            arguments, since a kernel may write into them.
         look: The device's state now.
         check: Raises if the device no longer works in this process.
         settings: Helion settings that hold for every workload.
@@ -124,9 +124,8 @@ def record_workload(
 
         def before_timing() -> None:
             limits.start_search()
-            launch = bound.compile_config(default, allow_print=False)
             try:
-                rig.warm_up(launch, args)
+                rig.warm_up(bound.compile_config(default, allow_print=False), args)
             except Exception:  # a default that cannot run gets its row in the log
                 heartbeat()
             looks.append(rig.look())
@@ -159,6 +158,8 @@ def record_workload(
             turn.give()
             rows = search({"autotune_baseline_fn": case.reference})
         rig.check()
+        if limits.stopped() and _logged_attempts(base) < len(order) / 2:
+            raise TimeoutError("stopped by the clock with most configs untimed")
         timed = oracle.read_again(
             rows, default, args, rig.make_timer, limits, heartbeat
         )
@@ -230,9 +231,8 @@ def _scalars(case: KernelCase, specs: Sequence[Argument]) -> dict[str, Any]:
 
 def _logged_run_id(base: Path) -> str:
     """The id Helion wrote: the join key of all files of a run."""
-    meta = base.with_name(base.name + ".meta.jsonl")
-    lines = meta.read_text(encoding="utf-8").splitlines()
-    return str(json.loads(lines[-1])["run_id"])
+    with base.with_name(base.name + ".csv").open(encoding="utf-8") as file:
+        return next(csv.DictReader(file))["run_id"]
 
 
 def _logged_attempts(base: Path) -> int:

@@ -279,15 +279,15 @@ class EventTimer:
 
 
 def warm_up(launch: Launch, args: Sequence[Any], seconds: float = 0.2) -> None:
-    """Run until clocks have risen from idle; nothing is timed."""
+    """Run on copies of the arguments until clocks have risen; nothing is timed."""
     import torch
 
+    copies = _copy(args)  # a kernel may write into its arguments
     stop = time.monotonic() + seconds
-    for _ in range(2):
-        launch(*args)
-        torch.cuda.synchronize()
+    launch(*copies)
+    torch.cuda.synchronize()
     while time.monotonic() < stop:
-        launch(*args)
+        launch(*copies)
         torch.cuda.synchronize()
 
 

@@ -291,6 +291,15 @@ def test_out_of_time_leaves_a_readable_part(
     assert len(run.attempts) == summary.n_attempts < N_CONFIGS
 
 
+def test_a_workload_barely_begun_at_the_end_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ref, args = WORKLOADS[1]
+    with pytest.raises(TimeoutError):
+        _record(ref, args, Path(), Limits(N_CONFIGS, stop_at_s=0.0))
+
+
 def test_a_kernel_keeps_its_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
