@@ -138,20 +138,19 @@ def _family(run: RecordedRun, classify: Classify | None) -> str:
 
 
 def _ties(measurements: Sequence[Measurement]) -> tuple[str, ...]:
-    timed = [one for one in measurements if one.latency_us is not None]
+    timed = sorted(
+        (one.latency_us, one.canonical_id, one.noise_floor_log)
+        for one in measurements
+        if one.latency_us is not None
+    )
     if not timed:
         return ()
-    best = min(timed, key=lambda one: (one.latency_us, one.canonical_id))
+    best_us, _, best_floor = timed[0]
     return tuple(
         sorted(
-            one.canonical_id
-            for one in timed
-            if indistinguishable(
-                one.latency_us,
-                one.noise_floor_log,
-                best.latency_us,
-                best.noise_floor_log,
-            )
+            canonical_id
+            for latency_us, canonical_id, floor in timed
+            if indistinguishable(latency_us, floor, best_us, best_floor)
         )
     )
 
@@ -179,6 +178,9 @@ def _findings(
         yield finding(
             Outcome.DROPPED, "says nothing, or timed in another regime only", silent
         )
+    n_ties = len(_ties(measurements))
+    if n_ties > 1:
+        yield finding(Outcome.NOTED, "configs within noise of the best", n_ties)
     first = [one for one in measurements if one.is_default]
     if first and first[0].label_quality is LabelQuality.SINGLE_FIRST:
         yield finding(

@@ -92,12 +92,9 @@ def measure(
         return None
     if status is not Status.OK:
         readings, quality = (), LabelQuality.NONE
-    is_default = run.default_config_id in twin_ids
-    chosen = (
-        run.default_config_id
-        if is_default
-        else min(twin_ids, key=lambda one: (-len(spelled[one]), one))
-    )
+    default_id = run.default_config_id
+    is_default = default_id in twin_ids
+    chosen = min(twin_ids, key=lambda one: (one != default_id, -len(spelled[one]), one))
     latency_us = statistics.median(readings) if readings else None
     return Measurement(
         config_id=chosen,
@@ -136,18 +133,18 @@ def _label(
         for twin in twin_ids:
             interleaved += side.interleaved_us.get(twin, ())
             own += side.attempts[twin].readings_us if twin in side.attempts else ()
-    timed = [
-        one
-        for one in attempts
-        if one.status is Status.OK and one.latency_us and regime == BACK_TO_BACK
-    ]
-    again = [one.latency_us for one in timed if one.phase is Phase.REBENCHMARK]
-    later = own + [
-        one.latency_us
-        for one in timed
-        if one.phase is Phase.TRIAL and not one.is_first_reading
-    ]
-    first = [one.latency_us for one in timed if one.is_first_reading]
+    again: list[float] = []
+    later = own
+    first: list[float] = []
+    for one in attempts if regime == BACK_TO_BACK else ():
+        if one.status is not Status.OK or one.latency_us is None:
+            continue
+        if one.phase is Phase.REBENCHMARK:
+            again.append(one.latency_us)
+        elif one.is_first_reading:
+            first.append(one.latency_us)
+        else:
+            later.append(one.latency_us)
     for readings, quality in (
         (interleaved, LabelQuality.INTERLEAVED),
         (again, LabelQuality.REBENCHMARKED),

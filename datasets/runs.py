@@ -212,15 +212,17 @@ def _rebenchmarks(
             except ValueError:
                 continue
             config = event.config or reader.known(event.config_id)
-            timed = status is Status.OK
-            if config is None or (timed and not is_time_ms(event.perf_ms)):
+            latency_us = None if event.perf_ms is None else event.perf_ms * 1e3
+            if config is None or (
+                status is Status.OK and not is_time_ms(event.perf_ms)
+            ):
                 continue
             attempts.append(
                 Attempt(
                     config_id=event.config_id,
                     config=config,
                     status=status,
-                    latency_us=event.perf_ms * 1e3 if timed else None,
+                    latency_us=latency_us if status is Status.OK else None,
                     phase=Phase.REBENCHMARK,
                     generation=event.generation,
                     session=session,
@@ -258,8 +260,9 @@ def _sides_of(
 
 
 def _start(traces: Sequence[TraceRun], sides: Sequence[SideFacts]) -> float | None:
-    known = [one.started_at_s for one in (*sides, *traces)]
-    return min((one for one in known if one is not None), default=None)
+    starts = [side.started_at_s for side in sides]
+    starts += [trace.started_at_s for trace in traces]
+    return min((one for one in starts if one is not None), default=None)
 
 
 def _finding(

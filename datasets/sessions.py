@@ -140,17 +140,17 @@ def attempts_of_session(
             )
         )
     for row in (row for rest in waiting.values() for row in rest):
-        config = config_of(row)
+        known = config_of(row)
         if row is not last_started or cut_config_id in (row.config_id, ANY_CONFIG):
             notes.append((Outcome.DROPPED, "started, but its result is lost", row, ""))
-        elif config is None:
+        elif known is None:
             notes.append((Outcome.DROPPED, "config unknown: line cut off", row, ""))
         else:
             # The last thing the process began: it may have killed it.
             attempts.append(
                 Attempt(
-                    config_id=id_of(row, config),
-                    config=config,
+                    config_id=id_of(row, known),
+                    config=known,
                     status=Status.CRASHED,
                     latency_us=None,
                     generation=row.generation,

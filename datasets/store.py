@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from costmodel.datasets.audit import Finding
 from costmodel.datasets.audit import Outcome
@@ -117,12 +117,12 @@ class Corpus:
     @property
     def n_runs(self) -> int:
         """How many runs it holds."""
-        return self._runs.num_rows
+        return int(self._runs.num_rows)
 
     @property
     def n_attempts(self) -> int:
         """How many measurements it holds, failures included."""
-        return self._attempts.num_rows
+        return int(self._attempts.num_rows)
 
     @property
     def digest(self) -> str:
@@ -189,7 +189,8 @@ class Corpus:
         replaced: list[str] = []
         counts = {"added": 0, "updated": 0, "known": 0, "skipped": 0}
         for one in clean_runs:
-            if one.run.problem is not None or one.run.record is None:
+            record = one.run.record
+            if one.run.problem is not None or record is None:
                 counts["skipped"] += 1
                 findings.append(_finding(one, Outcome.SET_ASIDE, str(one.run.problem)))
                 continue
@@ -203,7 +204,7 @@ class Corpus:
             counts["updated" if older else "added"] += 1
             if older:
                 findings.append(_finding(one, Outcome.NOTED, "log has grown: updated"))
-            new_runs.append(run_row(one, key))
+            new_runs.append(run_row(one, record, key))
             new_attempts += attempt_rows(one, key)
         keep = pc.invert(
             pc.is_in(self._runs["run_key"], pa.array(replaced, pa.string()))
@@ -249,11 +250,11 @@ class Corpus:
             return
         now = {_rounded(attempt.latency_us) for attempt in run.attempts}
         if run.side is not None:
-            for readings in (
+            for own in (
                 *run.side.interleaved_us.values(),
                 *(extras.readings_us for extras in run.side.attempts.values()),
             ):
-                now |= {_rounded(value) for value in readings}
+                now |= {_rounded(value) for value in own}
         for key in same:
             rows = self._attempts.filter(pc.equal(self._attempts["run_key"], key))
             readings = [r for row in rows["readings_us"].to_pylist() for r in row]

@@ -13,12 +13,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]
 
 from costmodel.datasets.clean import CleanRun
-from costmodel.datasets.clean import Measurement
 from costmodel.datasets.identity import digest_of
 from costmodel.datasets.identity import kernel_digest
+from costmodel.datasets.labels import Measurement
+from costmodel.types import WorkloadRecord
 
 SCHEMA_VERSION = 1
 VERSION_KEY = b"costmodel_schema_version"
@@ -133,10 +134,9 @@ def run_key(clean_run: CleanRun) -> str:
     )
 
 
-def run_row(clean_run: CleanRun, key: str) -> dict[str, Any]:
-    """The row of `RUNS_SCHEMA`; the run has a record."""
+def run_row(clean_run: CleanRun, record: WorkloadRecord, key: str) -> dict[str, Any]:
+    """The row of `RUNS_SCHEMA`."""
     run, side = clean_run.run, clean_run.run.side
-    record = run.record
     return {
         **_common(clean_run, key),
         "log": run.log,
