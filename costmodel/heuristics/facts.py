@@ -113,6 +113,15 @@ class Access:
     in_loop: bool
 
     @property
+    def elements(self) -> int:
+        """Elements it touches over the whole kernel, gathered ones counted once."""
+        total = 1
+        for axis, stride in zip(self.axes, self.strides, strict=False):
+            if axis is not None and stride != 0:
+                total *= axis.extent
+        return total
+
+    @property
     def contiguous(self) -> Axis | None:
         """The axis along which neighbours are adjacent in memory."""
         for axis, stride in zip(self.axes, self.strides, strict=False):
@@ -133,8 +142,10 @@ class Facts:
         dots: In program order.
         accesses: Loads, stores and atomics of the unrolled variant, as emitted.
         fixed_programs: Programs along grid axes that no knob drives, at least 1.
+        work_slots: Knobs that the largest tile of arithmetic spans.
+        active: Slots that the grid bodies in question use; a list leaves the rest.
+        parts: The same for each grid body alone, where there are several.
         n_special: Operations on the special function unit.
-        peak_row_tiles: Tiles of the widest shape that are live at once, at least 1.
         loop_slots: Entries of the `range_*` lists that are device loops.
         grid_slots: Entries of the `range_*` lists that are grids.
     """
@@ -146,20 +157,33 @@ class Facts:
     dots: tuple[Dot, ...]
     accesses: tuple[Access, ...]
     fixed_programs: int
+    work_slots: tuple[int, ...]
+    active: frozenset[int]
+    parts: tuple[Facts, ...]
     n_special: int
-    peak_row_tiles: int
     loop_slots: tuple[int, ...]
     grid_slots: tuple[int, ...]
 
     @property
     def grid_knobs(self) -> tuple[Knob, ...]:
         """Knobs that spread programs."""
-        return tuple(knob for knob in self.knobs if knob.on_grid)
+        return tuple(k for k in self.knobs if k.on_grid and k.slot in self.active)
 
     @property
     def loop_knobs(self) -> tuple[Knob, ...]:
         """Knobs that a device loop walks."""
-        return tuple(knob for knob in self.knobs if not knob.on_grid)
+        return tuple(k for k in self.knobs if not k.on_grid and k.slot in self.active)
+
+    def lane_slot(self) -> int | None:
+        """Knob along which the largest tensor is contiguous; None for a fixed row."""
+        main = self.widest()
+        axis = None if main is None else main.contiguous
+        return None if axis is None else axis.knob
+
+    def widest(self) -> Access | None:
+        """The access that covers the most elements; of equals, the widest type."""
+        real = [a for a in self.accesses if a.axes]
+        return max(real, key=lambda a: (a.elements, a.item_bytes), default=None)
 
     def contiguous_slots(self) -> tuple[int, ...]:
         """Knobs along which some tensor is contiguous, the most accesses first."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 
 from costmodel.heuristics.facts import Access
-from costmodel.heuristics.facts import Axis
 from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.facts import power_above
 from costmodel.heuristics.facts import power_below
@@ -38,23 +37,6 @@ def fill(
     return sizes
 
 
-def widest(facts: Facts) -> Access | None:
-    """The access that moves the most bytes for one unit of every knob and row."""
-    real = [a for a in facts.accesses if a.axes]
-    if not real:
-        return None
-    return max(real, key=lambda a: (total_elements(a), a.item_bytes))
-
-
-def total_elements(access: Access) -> int:
-    """Elements it touches over the whole kernel, gathers counted once."""
-    total = 1
-    for axis, stride in zip(access.axes, access.strides, strict=False):
-        if axis is not None and stride != 0:
-            total *= axis.extent
-    return total
-
-
 def fixed_elements(access: Access, with_rows: bool = True) -> int:
     """Elements of its tile that no entry of `block_sizes` drives."""
     total = 1
@@ -68,6 +50,14 @@ def tile_elements(access: Access, sizes: Mapping[int, int]) -> int:
     """Elements of its tile for these block sizes, rows in one piece."""
     total = fixed_elements(access)
     for slot in knobs_of(access):
+        total *= sizes.get(slot, 1)
+    return total
+
+
+def work_elements(facts: Facts, sizes: Mapping[int, int]) -> int:
+    """Elements that the knobs of the largest tile of arithmetic span."""
+    total = 1
+    for slot in facts.work_slots:
         total *= sizes.get(slot, 1)
     return total
 
@@ -110,8 +100,3 @@ def shrink_to_fill(
                 break
             result[slot] = smaller[-1]
     return result
-
-
-def spans(axis: Axis | None, slot: int) -> bool:
-    """Whether an axis is driven by this knob."""
-    return axis is not None and axis.knob == slot

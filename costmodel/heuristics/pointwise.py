@@ -25,10 +25,9 @@ from costmodel.heuristics.fill import fill
 from costmodel.heuristics.fill import fixed_elements
 from costmodel.heuristics.fill import knobs_of
 from costmodel.heuristics.fill import programs_of
+from costmodel.heuristics.fill import shrink_to_fill
 from costmodel.heuristics.fill import tile_elements
-from costmodel.heuristics.fill import total_elements
 from costmodel.heuristics.fill import warps_for
-from costmodel.heuristics.fill import widest
 from costmodel.types import Config
 
 _PROGRAMS_PER_SM = 4  # enough to balance, few enough to amortise a launch of each
@@ -38,7 +37,7 @@ _SPECIAL_HEAVY = 3  # special functions an element that outweigh its bytes
 
 def propose_pointwise(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
     """Ranked drafts for a kernel that only moves and maps; the first is the pick."""
-    main = widest(facts)
+    main = facts.widest()
     if main is None or not facts.knobs:
         return [Draft(base, "4 warps: nothing to tile")]
     item_bytes = max(a.item_bytes for a in facts.accesses)
@@ -46,12 +45,17 @@ def propose_pointwise(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
     squares = _transposing(facts)
     heavy = facts.n_special >= _SPECIAL_HEAVY
     usual = 4 * 32 * vector * (1 if heavy else 2)
-    total = total_elements(main) / (hardware.n_sms * _PROGRAMS_PER_SM)
+    total = main.elements / (hardware.n_sms * _PROGRAMS_PER_SM)
     budget = max(_LEAST_TILE, min(usual, power_below(total)))
     drafts = []
     for share in (1.0, 0.5, 2.0, 4.0, 0.25, 8.0):
         elements = max(64.0, budget * share)
         sizes = _sizes(facts, main, elements, squares)
+        if facts.loop_slots:
+            # A loop walks part of the work: programs come from the grid knobs alone.
+            grid = [k.slot for k in facts.grid_knobs if k.slot != facts.lane_slot()]
+            wanted = hardware.n_sms * _PROGRAMS_PER_SM / share
+            sizes = shrink_to_fill(facts, sizes, grid, wanted, {})
         tile = tile_elements(main, sizes)
         num_warps = max(1, warps_for(tile, vector if heavy else 2 * vector, most=16))
         config = changed(with_blocks(base, sizes), num_warps=num_warps)
@@ -91,9 +95,14 @@ def _sizes(
         side = power_above(math.sqrt(budget))
         sizes = fill(facts, squares[:1], side, {})
         return fill(facts, squares[1:], budget / sizes[squares[0]], sizes_of(sizes, squares))
-    inner = list(facts.contiguous_slots()[:1])
+    lane = facts.lane_slot()
+    inner = [] if lane is None else [lane]
     rest = [slot for slot in knobs_of(main) if slot not in inner]
-    others = [k.slot for k in facts.knobs if k.slot not in inner and k.slot not in rest]
+    others = [
+        k.slot
+        for k in (*facts.grid_knobs, *facts.loop_knobs)
+        if k.slot not in inner and k.slot not in rest
+    ]
     return fill(facts, [*inner, *rest, *others], budget, {})
 
 

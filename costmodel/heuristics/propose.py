@@ -74,18 +74,46 @@ def propose(
 
 
 def _by_class(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
-    """The list of the kernel's class."""
+    """The list of the kernel's class; of each grid body's, where there are several."""
     if facts.kernel_class is KernelClass.UNKNOWN:
         return []
+    if facts.parts:
+        return _merged(facts, base, hardware)
     if len(facts.dots) > 1:
         return propose_multi_dot(facts, base, hardware)
     if facts.dots:
         return propose_matmul(facts, base, hardware)
     if facts.kernel_class is KernelClass.DATA_DEPENDENT:
         return propose_data_dependent(facts, base, hardware)
-    if facts.kernel_class is KernelClass.REDUCTION:
+    if facts.reduced:
         return propose_reduction(facts, base, hardware)
     return propose_pointwise(facts, base, hardware)
+
+
+def _merged(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
+    """One list from the grid bodies' lists: each gives its own knobs by rank.
+
+    Warps and stages are one for all: the body that wants the most decides.
+    """
+    lists = [_by_class(part, base, hardware) for part in facts.parts]
+    lists = [drafts for drafts in lists if drafts]
+    merged = []
+    for rank in range(max(map(len, lists), default=0)):
+        config = dict(base)
+        reasons = []
+        for part, drafts in zip(facts.parts, lists, strict=False):
+            draft = drafts[min(rank, len(drafts) - 1)]
+            blocks = draft.config.get("block_sizes", [])
+            sizes = {slot: blocks[slot] for slot in part.active}
+            config = with_blocks(config, sizes)
+            for key in ("num_warps", "num_stages"):
+                config[key] = max(int(config[key]), int(draft.config[key]))
+            loops = draft.config.get("reduction_loops")
+            if part.reduced and loops:
+                config["reduction_loops"] = loops
+            reasons.append(draft.reason)
+        merged.append(Draft(config, "; then ".join(reasons)))
+    return merged
 
 
 def _runnable(extractor: FeatureExtractor, drafts: list[Draft]) -> list[Draft]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from costmodel.config_space import ConfigSpace
 from costmodel.features.blocks import Block
@@ -13,7 +14,6 @@ from costmodel.features.effective import range_slots
 from costmodel.features.emission import EmittedAccess
 from costmodel.features.emission import emitted_accesses
 from costmodel.features.graph import KernelGraph
-from costmodel.features.loops import BoundKind
 from costmodel.features.memory import DimKind
 from costmodel.features.ops import OpKind
 from costmodel.features.ops import is_float8
@@ -30,8 +30,6 @@ from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.facts import Knob
 from costmodel.types import KernelClass
 
-_LARGEST_TILE = 2**20  # elements of one Triton tensor
-
 
 def read_facts(graph: KernelGraph, space: ConfigSpace | None = None) -> Facts:
     """Everything a decision list looks at.
@@ -40,29 +38,44 @@ def read_facts(graph: KernelGraph, space: ConfigSpace | None = None) -> Facts:
         graph: The kernel.
         space: Legal values; without it, powers of two up to each extent.
     """
+    knobs = _knobs(graph, space)
+    roots = graph.root_ids()
+    whole = _facts(graph, knobs, roots)
+    if len(roots) > 1:
+        parts = tuple(_facts(graph, knobs, (root,)) for root in roots)
+        whole = replace(whole, parts=parts)
+    return whole
+
+
+def _facts(graph: KernelGraph, knobs: tuple[Knob, ...], roots: tuple[int, ...]) -> Facts:
+    """Facts of some of a kernel's grid bodies."""
     grid_slots, n_ranges = range_slots(graph)
+    inside = {g for g, region in graph.regions.items() if region.root in roots}
     return Facts(
         kernel_class=KernelClass(classify(graph)),
-        knobs=_knobs(graph, space),
+        knobs=knobs,
         row_extents=tuple(graph.blocks[k].extent for k in graph.reduction_blocks),
-        reduced=_reduced(graph),
-        dots=tuple(_dot(graph, dot) for dot in _in_program_order(graph)),
+        reduced=_reduced(graph, inside),
+        dots=tuple(
+            _dot(graph, dot)
+            for dot in sorted(graph.dots, key=lambda dot: dot.graph_id)
+            if dot.graph_id in inside
+        ),
         accesses=tuple(
             access
             for entry in emitted_accesses(graph)
-            if (access := _access(graph, entry)) is not None
+            if entry.access is not None
+            and entry.access.graph_id in inside
+            and (access := _access(graph, entry)) is not None
         ),
-        fixed_programs=_fixed_programs(graph),
-        n_special=sum(op.special for op in graph.elementwise),
-        peak_row_tiles=_live_tiles(graph),
+        fixed_programs=_fixed_programs(graph, roots),
+        work_slots=_work_slots(graph, inside),
+        active=_active(graph, inside),
+        parts=(),
+        n_special=sum(op.special and op.graph_id in inside for op in graph.elementwise),
         loop_slots=tuple(i for i in range(n_ranges) if i not in grid_slots),
         grid_slots=grid_slots,
     )
-
-
-def _in_program_order(graph: KernelGraph) -> list[GraphDot]:
-    """Dots inside loops before those around them have higher graph ids: keep ids."""
-    return sorted(graph.dots, key=lambda dot: dot.graph_id)
 
 
 def _knobs(graph: KernelGraph, space: ConfigSpace | None) -> tuple[Knob, ...]:
@@ -179,19 +192,44 @@ def _access(graph: KernelGraph, entry: EmittedAccess) -> Access | None:
     )
 
 
-def _reduced(graph: KernelGraph) -> tuple[Axis, ...]:
+def _active(graph: KernelGraph, inside: set[int]) -> frozenset[int]:
+    """Slots of `block_sizes` whose loops are among these regions."""
+    found = set()
+    for graph_id, axes in graph.loops.items():
+        if graph_id in inside:
+            found |= {graph.blocks[axis.block].slot for axis in axes}
+    slots = {
+        block.slot
+        for block in graph.blocks
+        if block.kind is BlockKind.TUNABLE and block.slot in found
+    }
+    return frozenset(slot for slot in slots if slot is not None)
+
+
+def _work_slots(graph: KernelGraph, inside: set[int]) -> tuple[int, ...]:
+    """Knobs that the tile of arithmetic with the most axes spans."""
+    best: tuple[int, ...] = ()
+    for op in graph.elementwise:
+        if op.graph_id in inside:
+            axes = [axis_of(graph, text) for text in op.shape]
+            slots = tuple(a.knob for a in axes if a.knob is not None)
+            best = max(best, slots, key=len)
+    return best
+
+
+def _reduced(graph: KernelGraph, inside: set[int]) -> tuple[Axis, ...]:
     found: dict[Axis, None] = {}
     for reduction in graph.reductions:
-        if not reduction.is_scan:
+        if not reduction.is_scan and reduction.graph_id in inside:
             for text in reduction.over:
                 found.setdefault(axis_of(graph, text), None)
     return tuple(found)
 
 
-def _fixed_programs(graph: KernelGraph) -> int:
+def _fixed_programs(graph: KernelGraph, roots: tuple[int, ...]) -> int:
     """Programs that no knob can change: `hl.grid` axes and tiles of fixed size."""
     programs = 1
-    for root in graph.root_ids():
+    for root in roots:
         here = 1
         for part in graph.loops.get(root, ()):
             block = graph.blocks[part.block]
@@ -201,23 +239,3 @@ def _fixed_programs(graph: KernelGraph) -> int:
                 here *= math.ceil(part.extent / block.fixed_size)
         programs = max(programs, here)
     return programs
-
-
-def _live_tiles(graph: KernelGraph) -> int:
-    """Tiles of full rank that one region loads or makes for a store, at most 8.
-
-    A rough count of what a row kernel keeps at once: its loads plus one result.
-    """
-    most = 1
-    for region in graph.regions:
-        loads = [a for a in graph.accesses if a.graph_id == region]
-        rank = max((len(a.shape) for a in loads), default=0)
-        wide = sum(len(a.shape) == rank and a.kind is OpKind.LOAD for a in loads)
-        most = max(most, wide + 1)
-    return min(8, most)
-
-
-def is_data_bound(graph: KernelGraph) -> bool:
-    """Whether data decides how far some loop walks."""
-    axes = [axis for region in graph.loops.values() for axis in region]
-    return any(axis.bound is BoundKind.DATA for axis in axes)

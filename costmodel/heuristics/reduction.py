@@ -17,7 +17,6 @@ from costmodel.hardware import Hardware
 from costmodel.heuristics.drafts import Draft
 from costmodel.heuristics.drafts import changed
 from costmodel.heuristics.drafts import with_blocks
-from costmodel.heuristics.facts import Axis
 from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.facts import Knob
 from costmodel.heuristics.facts import power_above
@@ -27,7 +26,7 @@ from costmodel.heuristics.fill import programs_of
 from costmodel.heuristics.fill import shrink_to_fill
 from costmodel.heuristics.fill import tile_elements
 from costmodel.heuristics.fill import warps_for
-from costmodel.heuristics.fill import widest
+from costmodel.heuristics.fill import work_elements
 from costmodel.types import Config
 
 _VALUES_PER_THREAD = 32  # best on an H200 for rows of 5120 and 8192 (README of the data)
@@ -40,7 +39,7 @@ _PROGRAMS_PER_SM = 4
 
 def propose_reduction(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
     """Ranked drafts for a kernel that reduces; the first is the pick."""
-    main = widest(facts)
+    main = facts.widest()
     if main is None:
         return [Draft(base, "4 warps: nothing to tile")]
     nested = _nested_rows(facts)
@@ -48,7 +47,7 @@ def propose_reduction(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
     for rows, chunk, values in _plans(facts):
         sizes = _sizes(facts, hardware, nested, rows, chunk)
         row_loops = [_row_loop(extent, chunk) for extent in facts.row_extents]
-        tile = tile_elements(main, sizes)
+        tile = max(tile_elements(main, sizes), work_elements(facts, sizes))
         for extent, loop in zip(facts.row_extents, row_loops, strict=True):
             if loop is not None:
                 tile = max(1, tile * loop // power_above(extent))
@@ -96,10 +95,10 @@ def _reduced_knobs(facts: Facts) -> tuple[Knob, ...]:
 
 def _nested_rows(facts: Facts) -> tuple[Knob, Knob] | None:
     """A grid knob and a loop knob that walk the same rows, the loop inside."""
-    contiguous = facts.contiguous_slots()
+    lane = facts.lane_slot()
     for outer in facts.grid_knobs:
         for inner in facts.loop_knobs:
-            same = inner.extent == outer.extent and inner.slot not in contiguous[:1]
+            same = inner.extent == outer.extent and inner.slot != lane
             touches = any(
                 axis is not None and axis.knob == outer.slot
                 for access in facts.accesses
@@ -118,12 +117,12 @@ def _sizes(
     chunk: int,
 ) -> dict[int, int]:
     """Block sizes of one plan."""
-    main = widest(facts)
+    main = facts.widest()
     assert main is not None
     sizes = {knob.slot: knob.choices[0] for knob in facts.knobs}
     per_row = min(fixed_elements(main), max(1, chunk))
     reduced = _reduced_knobs(facts)
-    contiguous = facts.contiguous_slots()
+    lane = facts.lane_slot()
     if nested is not None:
         outer, inner = nested
         sizes[inner.slot] = inner.nearest(max(1.0, rows * _TILE / per_row / 2))
@@ -131,19 +130,21 @@ def _sizes(
         sizes[outer.slot] = outer.nearest(max(sizes[inner.slot], power_below(per_program)))
         return sizes
     for knob in facts.loop_knobs:
-        is_inner = knob.slot in contiguous[:1] or not contiguous
-        if knob in reduced or is_inner:
+        is_inner = knob.slot == lane
+        if is_inner or knob in reduced:
             whole = power_above(knob.extent)
             longest = chunk if whole > chunk else whole
-            lanes = longest if is_inner else min(longest, _TILE // _COLUMN_LANES)
-            sizes[knob.slot] = knob.nearest(lanes)
+            # A reduced axis that is not contiguous is walked: lanes go elsewhere.
+            width = longest if is_inner else min(longest, _TILE // _COLUMN_LANES)
+            sizes[knob.slot] = knob.nearest(width)
             per_row *= sizes[knob.slot]
-    columns = [k for k in facts.grid_knobs if k.slot in contiguous[:1]]
+    columns = [k for k in facts.grid_knobs if k.slot == lane]
     for knob in columns:
         # Lanes along the contiguous axis, which the reduction does not walk.
         sizes[knob.slot] = knob.nearest(min(power_above(knob.extent), _COLUMN_LANES * rows))
         per_row *= sizes[knob.slot]
-    others = [k for k in facts.grid_knobs if k not in columns]
+    walked = [k for k in facts.loop_knobs if k not in reduced and k.slot != lane]
+    others = [*(k for k in facts.grid_knobs if k not in columns), *walked]
     left = max(1.0, rows * _TILE / per_row)
     for knob in reversed(others):
         sizes[knob.slot] = knob.nearest(min(power_below(left), power_above(knob.extent)))
@@ -172,8 +173,3 @@ def _words(
         f"{num_warps} warps: {how}, {per_thread:g} values a thread, "
         f"{programs_of(facts, sizes)} programs"
     )
-
-
-def is_whole(axis: Axis) -> bool:
-    """Whether one program holds the whole axis whatever the config."""
-    return axis.knob is None and axis.loop is None

@@ -13,7 +13,6 @@ from costmodel.heuristics.drafts import changed
 from costmodel.heuristics.drafts import with_entry
 from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.fill import programs_of
-from costmodel.heuristics.fill import total_elements
 from costmodel.types import Config
 
 
@@ -68,7 +67,7 @@ def _eviction(facts: Facts, config: Config, hardware: Hardware) -> list[Draft]:
     readers: dict[str, int] = {}
     for access in loads:
         readers[access.tensor] = readers.get(access.tensor, 0) + 1
-    largest = max((total_elements(a) for a in loads), default=0)
+    largest = max((a.elements for a in loads), default=0)
     seen: dict[str, int] = {}
     result = config
     for access in loads:
@@ -77,7 +76,7 @@ def _eviction(facts: Facts, config: Config, hardware: Hardware) -> list[Draft]:
         if readers[access.tensor] > 1:
             policy = "last" if seen[access.tensor] < readers[access.tensor] else "first"
         elif not facts.dots:
-            small = total_elements(access) * 8 <= largest
+            small = access.elements * 8 <= largest
             policy = "last" if small else "first"
         if policy:
             result = with_entry(

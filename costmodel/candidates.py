@@ -1,0 +1,192 @@
+"""Which configs are considered for one kernel on one GPU.
+
+Helion's default always, Helion's seeds, the analytic lists' proposals, and joint moves
+around all of them: within hard limits, legal, and each program once. The same kernel
+always gives the same candidates; nothing here is random or timed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from typing import Any
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from costmodel.config_space import ConfigSpace
+from costmodel.features.canonical import canonical_config
+from costmodel.features.effective import EffectiveKeys
+from costmodel.features.feasible import feasible
+from costmodel.heuristics.accuracy import keeps_sums_exact
+from costmodel.heuristics.facts import Facts
+from costmodel.heuristics.propose import propose
+from costmodel.heuristics.read_facts import read_facts
+from costmodel.moves import apply_move
+from costmodel.moves import moves_around
+from costmodel.types import Candidate
+from costmodel.types import CandidateOrigin
+from costmodel.types import Config
+
+if TYPE_CHECKING:
+    from costmodel.features.extract import FeatureExtractor
+
+MOST_CANDIDATES = 512
+_MOVES_PER_CANDIDATE = 1.25  # made for each one kept: some do not fit or are twins
+_ANALYTIC_CENTRES = 6
+_SEED_CENTRES = 8
+_MOST_ALIKE = 8  # moves of one tile and warp count, before others had their turn
+
+
+class HelionFacts(Protocol):
+    """What `helion_hook.view` says, as far as it is needed here."""
+
+    @property
+    def default(self) -> Config:
+        """Helion's own config, in full form."""
+        ...
+
+    @property
+    def seeds(self) -> tuple[Config, ...]:
+        """Configs of Helion's heuristics, in full form."""
+        ...
+
+
+def make_candidates(
+    view: HelionFacts,
+    space: ConfigSpace,
+    extractor: FeatureExtractor,
+    limit: int = MOST_CANDIDATES,
+) -> list[Candidate]:
+    """All candidates for one kernel, Helion's default first.
+
+    Args:
+        view: Helion's default and seeds.
+        space: Legal values of every knob.
+        extractor: The kernel and the GPU.
+        limit: Most candidates to return, at least 1.
+
+    Returns:
+        The default, whatever its resources; analytic proposals in their order; seeds;
+        moves. All but the default keep the GPU's hard limits, and all do different
+        things as far as structure tells.
+    """
+    graph = extractor.graph
+    default = canonical_config(view.default)
+    keys = EffectiveKeys(graph, default)
+    facts = read_facts(graph, space)
+    pool = _Pool(keys, limit)
+    pool.add(Candidate(default, CandidateOrigin.DEFAULT, "Helion's default"))
+    analytic = propose(graph, extractor, default, space, facts)
+    for candidate in analytic:
+        pool.add(candidate)
+    seeds = [canonical_config(seed, default) for seed in view.seeds]
+    legal = _usable(extractor, facts, seeds)
+    for rank, (seed, fits) in enumerate(zip(seeds, legal, strict=True), start=1):
+        if fits:
+            words = f"seed {rank} of Helion's heuristics"
+            pool.add(Candidate(seed, CandidateOrigin.SEED, words))
+    centres = _centres(default, analytic, [s for s, f in zip(seeds, legal) if f])
+    wanted = int(_MOVES_PER_CANDIDATE * max(0, limit - len(pool.kept)))
+    moved = list(_moved(centres, facts, space, wanted))
+    fits = _usable(extractor, facts, [candidate.config for candidate in moved])
+    pool.add_diverse([c for c, ok in zip(moved, fits, strict=True) if ok])
+    return pool.kept
+
+
+class _Pool:
+    """Candidates so far, each program once."""
+
+    def __init__(self, keys: EffectiveKeys, limit: int) -> None:
+        self.kept: list[Candidate] = []
+        self._keys = keys
+        self._seen: set[str] = set()
+        self._limit = max(1, limit)
+
+    def add(self, candidate: Candidate) -> bool:
+        """Keep it unless its program is known or there is no room."""
+        if len(self.kept) >= self._limit:
+            return False
+        key = self._keys.key_of_full(candidate.config)
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        self.kept.append(candidate)
+        return True
+
+    def add_diverse(self, candidates: Sequence[Candidate]) -> None:
+        """Keep as many as there is room for, no tile crowding out the others."""
+        counts: dict[tuple[Any, ...], int] = {}
+        late: list[Candidate] = []
+        for candidate in candidates:
+            tile = _tile(candidate.config)
+            if counts.get(tile, 0) >= _MOST_ALIKE:
+                late.append(candidate)
+            elif self.add(candidate):
+                counts[tile] = counts.get(tile, 0) + 1
+        for candidate in late:
+            self.add(candidate)
+
+
+def _tile(config: Config) -> tuple[Any, ...]:
+    return (*config.get("block_sizes", ()), config.get("num_warps"))
+
+
+def _centres(
+    default: Config, analytic: Sequence[Candidate], seeds: Sequence[Config]
+) -> list[tuple[Config, str]]:
+    """Configs to move around, with their names; seeds in an order of their own, so
+    that the order in which they come changes nothing."""
+    centres = [(default, "the default")]
+    best = [c.config for c in analytic[:_ANALYTIC_CENTRES]]
+    ordered = sorted(seeds, key=_text)
+    others = [(seed, "a seed") for seed in ordered[:_SEED_CENTRES]]
+    mine = [(config, "an analytic pick") for config in best]
+    for pair in range(max(len(others), len(mine))):
+        centres.extend(mine[pair : pair + 1])
+        centres.extend(others[pair : pair + 1])
+    unique: dict[str, tuple[Config, str]] = {}
+    for config, name in centres:
+        unique.setdefault(_text(config), (config, name))
+    return list(unique.values())
+
+
+def _text(config: Config) -> str:
+    return json.dumps(config, sort_keys=True)
+
+
+def _moved(
+    centres: Sequence[tuple[Config, str]],
+    facts: Facts,
+    space: ConfigSpace,
+    wanted: int,
+) -> Iterator[Candidate]:
+    """Moves around all centres in turn; the default's come twice as often."""
+    streams = [(c, name, moves_around(c, facts, space)) for c, name in centres]
+    turns = [streams[0], *streams] if streams else []
+    made = 0
+    while turns and made < wanted:
+        for stream in list(turns):
+            config, name, moves = stream
+            move = next(moves, None)
+            if move is None:
+                turns = [other for other in turns if other is not stream]
+                continue
+            words = f"around {name}: {move.words}"
+            yield Candidate(apply_move(config, move), CandidateOrigin.MOVE, words)
+            made += 1
+            if made >= wanted:
+                return
+
+
+def _usable(
+    extractor: FeatureExtractor, facts: Facts, configs: Sequence[Config]
+) -> npt.NDArray[np.bool_]:
+    """Within hard limits, and exact in its sums: bool[n]."""
+    if not configs:
+        return np.zeros(0, dtype=np.bool_)
+    fits = feasible(extractor, configs)
+    return fits & keeps_sums_exact(facts, extractor.hardware, configs)
