@@ -79,6 +79,19 @@ class Finding:
         return f"{self.where}: {self.reason}{detail}"
 
 
+_STAGES = tuple(Stage)
+_OUTCOMES = tuple(Outcome)
+
+
+def _table_order(finding: Finding) -> tuple[str, str, int, int]:
+    return (
+        finding.file,
+        finding.run_id,
+        _STAGES.index(finding.stage),
+        _OUTCOMES.index(finding.outcome),
+    )
+
+
 class Audit:
     """An append-only collection of findings; equal ones are counted together."""
 
@@ -149,7 +162,7 @@ class Audit:
         table = Table(title="What was read", title_justify="left")
         for name in ("file", "run", "outcome", "rows", "reason"):
             table.add_column(name, justify="right" if name == "rows" else "left")
-        for one in sorted(self, key=lambda f: (f.file, f.run_id, f.stage)):
+        for one in sorted(self, key=_table_order):
             text = one.reason if not one.detail else f"{one.reason} ({one.detail})"
             cells = (
                 one.where if one.outcome is not Outcome.KEPT else one.file,

@@ -159,7 +159,9 @@ def _findings(
     run: RecordedRun, measurements: Sequence[Measurement]
 ) -> Iterable[Finding]:
     def finding(outcome: Outcome, reason: str, count: int) -> Finding:
-        return Finding(Stage.CLEAN, outcome, reason, count, run.log, run_id=run.run_id)
+        return Finding(
+            Stage.CLEAN, outcome, reason, count, f"{run.log}.csv", run_id=run.run_id
+        )
 
     n_spelled = sum(len(one.twin_ids) for one in measurements)
     if n_spelled > len(measurements):

@@ -42,6 +42,11 @@ class LogFiles:
     side: Path | None = None
     sources: Path | None = None
 
+    def label(self, path: Path) -> str:
+        """Name of one of its files for people: like the log's, with the suffix."""
+        base = self.name.rpartition("/")[2]
+        return self.name + path.name[len(base) :]
+
 
 def find_logs(paths: Iterable[Path | str]) -> tuple[list[LogFiles], list[str]]:
     """Find every log under the given paths, in sorted order.

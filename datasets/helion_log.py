@@ -131,12 +131,14 @@ def read_log(
     """
     findings: list[Finding] = []
     parts: dict[str, RunParts] = defaultdict(RunParts)
-    if files.csv is not None and not _read_csv(files.csv, parts, findings, identity):
-        return [], findings
+    if files.csv is not None:
+        label = files.label(files.csv)
+        if not _read_csv(files.csv, label, parts, findings, identity):
+            return [], findings
     in_csv = set(parts)
     for path in (files.meta, files.old_meta):
         if path is not None:
-            metas, found = read_meta_file(path)
+            metas, found = read_meta_file(path, files.label(path))
             findings += found
             for meta in metas:
                 parts[meta.run_id].metas.append(meta)
@@ -153,14 +155,14 @@ def read_log(
                     Stage.READ,
                     Outcome.NOTED,
                     f"{n_bad} trace lines cannot be read",
-                    file=files.trace.name,
+                    file=files.label(files.trace),
                 )
             )
     if files.side is not None:
-        _read_side(files.side, parts, findings)
+        _read_side(files.side, files.label(files.side), parts, findings)
     if files.sources is not None:
         _read_sources(files.sources, parts)
-    csv_name = files.csv.name if files.csv else files.name
+    csv_name = files.label(files.csv) if files.csv else files.name
     runs: list[RecordedRun] = []
     for run_id, one in parts.items():
         built, found = build_runs(files.name, run_id, one, csv_name)
@@ -173,6 +175,7 @@ def read_log(
 
 def _read_csv(
     path: Path,
+    label: str,
     parts: dict[str, RunParts],
     findings: list[Finding],
     identity: LogIdentity | None,
@@ -186,7 +189,7 @@ def _read_csv(
             f"another header ({first[:60]!r})" if first else "an empty file"
         )
         findings.append(
-            Finding(Stage.READ, Outcome.PROBLEM, reason, file=path.name, line=1)
+            Finding(Stage.READ, Outcome.PROBLEM, reason, file=label, line=1)
         )
         return False
     samples: set[tuple[str, str, bool]] = set()
@@ -195,15 +198,15 @@ def _read_csv(
     for row in parse_rows(text):
         if isinstance(row, BadRow):
             cut = row
-            _drop(findings, path, row.line, row.reason, detail=row.detail)
+            _drop(findings, label, row.line, row.reason, detail=row.detail)
             continue
         n_rows += 1
         cut = None
         if row.layout == "config_index" and identity is None:
-            _drop(findings, path, row.line, "no run id and no identity given")
+            _drop(findings, label, row.line, "no run id and no identity given")
             continue
         if row.sample_id and _seen_before(row, samples):
-            _drop(findings, path, row.line, "sample id seen before", Outcome.MERGED)
+            _drop(findings, label, row.line, "sample id seen before", Outcome.MERGED)
             continue
         parts[row.run_id].rows.append(row)
     if n_rows and not parts:
@@ -213,14 +216,14 @@ def _read_csv(
                 Outcome.PROBLEM,
                 "this layout (Helion 1.1 and older) names no kernel: give kernel, "
                 "shapes, dtypes, GPU and Helion version on the command line",
-                file=path.name,
+                file=label,
                 line=1,
             )
         )
         return False
     if not n_rows:
         findings.append(
-            Finding(Stage.READ, Outcome.PROBLEM, "a header and no rows", file=path.name)
+            Finding(Stage.READ, Outcome.PROBLEM, "a header and no rows", file=label)
         )
         return False
     if cut is not None:
@@ -239,15 +242,13 @@ def _seen_before(row: CsvRow, samples: set[tuple[str, str, bool]]) -> bool:
 
 def _drop(
     findings: list[Finding],
-    path: Path,
+    file: str,
     line: int,
     reason: str,
     outcome: Outcome = Outcome.DROPPED,
     detail: str = "",
 ) -> None:
-    findings.append(
-        Finding(Stage.READ, outcome, reason, 1, path.name, line, detail=detail)
-    )
+    findings.append(Finding(Stage.READ, outcome, reason, 1, file, line, detail=detail))
 
 
 def _report_missing_csv(
@@ -261,14 +262,16 @@ def _report_missing_csv(
             "a workload without attempts: no csv beside it"
             if files.csv is None
             else "a workload without attempts in the csv",
-            file=path.name if path else files.name,
+            file=files.label(path) if path else files.name,
             line=parts.metas[0].line,
             run_id=run_id,
         )
     )
 
 
-def _read_side(path: Path, parts: dict[str, RunParts], findings: list[Finding]) -> None:
+def _read_side(
+    path: Path, label: str, parts: dict[str, RunParts], findings: list[Finding]
+) -> None:
     facts, refused = read_side_file(path)
     for message in refused:
         where, _, reason = message.partition(": ")
@@ -278,7 +281,7 @@ def _read_side(path: Path, parts: dict[str, RunParts], findings: list[Finding]) 
                 Stage.READ,
                 Outcome.PROBLEM,
                 reason,
-                file=path.name,
+                file=label,
                 line=int(line) if line.isdigit() else None,
             )
         )
@@ -291,7 +294,7 @@ def _read_side(path: Path, parts: dict[str, RunParts], findings: list[Finding]) 
                 Stage.READ,
                 Outcome.NOTED,
                 "side facts of a run that the csv does not hold",
-                file=path.name,
+                file=label,
                 run_id=one.run_id,
             )
         )

@@ -44,8 +44,13 @@ class MetaLine:
     problem: str | None
 
 
-def read_meta_file(path: Path) -> tuple[list[MetaLine], list[Finding]]:
-    """Read every line that can be read, in file order; never raises on content."""
+def read_meta_file(path: Path, label: str) -> tuple[list[MetaLine], list[Finding]]:
+    """Read every line that can be read, in file order; never raises on content.
+
+    Args:
+        path: A `.meta.jsonl` or `.meta.json`.
+        label: Name of the file in findings.
+    """
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     if path.suffix == ".json":
         numbered = [(1, text)]
@@ -64,7 +69,7 @@ def read_meta_file(path: Path) -> tuple[list[MetaLine], list[Finding]]:
                 Stage.READ,
                 Outcome.PROBLEM,
                 parsed,
-                file=path.name,
+                file=label,
                 line=number,
                 detail="its run has no workload; the rows of other runs are fine",
             )

@@ -201,4 +201,6 @@ def test_all_cases_at_once_are_read_and_named_apart():
     runs, audit = read_logs([CASES])
     assert len({(run.log, run.run_id, run.run_ordinal) for run in runs}) == len(runs)
     assert {run.log for run in runs} >= {"default_wins", "near_tie"}
-    assert [one.where for one in audit.problems()] == ["tune.csv:1"]
+    assert [one.where for one in audit.problems()] == [
+        "cases/01_log_v1_config_index/tune.csv:1"
+    ]
