@@ -224,15 +224,21 @@ def read_side_file(path: Path) -> tuple[list[SideFacts], list[str]]:
 
 
 def merge_side_facts(facts: list[SideFacts]) -> SideFacts | None:
-    """Facts of several sessions of one run as one: the earliest session's word counts,
-    extras and readings are joined."""
+    """Facts of several sessions of one run as one.
+
+    The earliest session's word counts. Extras are joined, and so are the readings of
+    sessions of the same regime; those of another regime are left out.
+    """
     if not facts:
         return None
     ordered = sorted(facts, key=lambda one: one.started_at_s or 0.0)
     attempts: dict[str, AttemptFacts] = {}
     readings: dict[str, tuple[float, ...]] = {}
     for one in ordered:
+        same_regime = one.regime == ordered[0].regime
         for config_id, extras in one.attempts.items():
+            if not same_regime:
+                extras = dataclasses.replace(extras, readings_us=())
             known = attempts.get(config_id)
             attempts[config_id] = (
                 extras
@@ -241,7 +247,7 @@ def merge_side_facts(facts: list[SideFacts]) -> SideFacts | None:
                     known, readings_us=known.readings_us + extras.readings_us
                 )
             )
-        for config_id, values in one.interleaved_us.items():
+        for config_id, values in one.interleaved_us.items() if same_regime else ():
             readings[config_id] = readings.get(config_id, ()) + values
     return dataclasses.replace(ordered[0], attempts=attempts, interleaved_us=readings)
 

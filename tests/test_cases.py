@@ -7,12 +7,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from log_builder import Try
+from log_builder import trace_text
 
 from costmodel.datasets.clean import clean
 from costmodel.datasets.helion_log import LogIdentity
 from costmodel.datasets.helion_log import read_logs
 from costmodel.datasets.record import LabelQuality
 from costmodel.datasets.record import Status
+from costmodel.datasets.side_file import SideFacts
+from costmodel.datasets.side_file import append_side_facts
+from costmodel.datasets.side_file import side_path
 from costmodel.datasets.store import Corpus
 from costmodel.errors import CorruptRecordError
 
@@ -154,6 +159,30 @@ def test_07_two_programs_under_one_run_id_are_two_runs():
     ids = {clean(run).workload_id for run in runs}
     assert len(ids) == 2
     assert any("collision" in one.reason for one in audit)
+
+
+@pytest.mark.parametrize("with_trace", [True, False])
+def test_07_side_facts_go_to_the_session_they_belong_to(tmp_path, with_trace):
+    source = CASES / "07_run_id_collision"
+    for name in ("tune.csv", "tune.meta.jsonl"):
+        (tmp_path / name).write_bytes((source / name).read_bytes())
+    run_id = read_logs([source])[0][0].run_id
+    facts = [
+        SideFacts(run_id, started_at_s=900.0, scalars={"group": 128}),
+        SideFacts(run_id, started_at_s=100.0, scalars={"group": 64}),
+    ]
+    append_side_facts(side_path(tmp_path / "tune"), facts[:1] if with_trace else facts)
+    if with_trace:  # the first session has no side facts: times tell whose they are
+        traces = []
+        for number, run in enumerate(read_logs([source])[0]):
+            tries = [
+                Try(one.config, "ok", one.latency_us / 1e3) for one in run.attempts
+            ]
+            traces.append(trace_text(tries, (), f"t{number}", 101.0 + 800 * number))
+        (tmp_path / "tune.trace.jsonl").write_text("".join(traces))
+    runs, _ = read_logs([tmp_path])
+    groups = [run.side.scalars["group"] if run.side else None for run in runs]
+    assert groups == ([None, 128] if with_trace else [64, 128])
 
 
 def test_07_sessions_that_cannot_be_told_apart_are_set_aside(tmp_path):

@@ -122,6 +122,20 @@ def test_sessions_merge_with_the_earliest_first():
     assert merge_side_facts([]) is None
 
 
+def test_readings_of_two_regimes_do_not_merge():
+    first = SideFacts("a", 1.0, regime="back_to_back", interleaved_us={"x": (9.0,)})
+    second = SideFacts(
+        "a",
+        2.0,
+        regime="graph_replay",
+        interleaved_us={"x": (5.0,)},
+        attempts={"x": AttemptFacts(readings_us=(5.0,), registers=64)},
+    )
+    merged = merge_side_facts([first, second])
+    assert (merged.regime, merged.interleaved_us) == ("back_to_back", {"x": (9.0,)})
+    assert merged.attempts == {"x": AttemptFacts(registers=64)}
+
+
 def test_the_bundled_side_files_are_of_this_version():
     folder = Path(__file__).parents[1] / "datasets" / "corpora" / "h200_sample"
     for path in sorted(folder.glob("*.costmodel.jsonl")):
