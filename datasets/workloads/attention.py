@@ -1,8 +1,8 @@
 """Attention forward, in one kernel per masking rule and way of writing.
 
 Tensors are [heads, sequence, d] with batch and heads merged, or [batch, heads,
-sequence, d] where query heads share key heads. Scores are scaled by d^-1/2 and the softmax runs
-online in base e unless said otherwise.
+sequence, d] where query heads share key heads. Scores are scaled by d^-1/2 and the
+softmax runs online in base e unless said otherwise.
 """
 
 from __future__ import annotations

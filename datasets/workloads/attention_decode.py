@@ -51,7 +51,7 @@ def decode_split_cache(
     scale: float,
     n_parts: hl.constexpr,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """First stage over a cache cut in `n_parts`: each piece's output and log-sum-exp."""
+    """First stage, a cache in `n_parts` pieces: outputs and log-sum-exps of each."""
     batch, kv_heads, group, d = q.size()
     length = k.size(2)
     group = hl.specialize(group)

@@ -1,8 +1,8 @@
 """Attention of one new token over a cache in pages, found through a block table.
 
 q is [batch, kv_heads, group, d]; the caches are [pages, kv_heads, page, d]; `table`
-[batch, most] lists each sequence's pages and `lengths` [batch] its tokens. A sequence of
-length zero reads nothing and gives zeros.
+[batch, most] lists each sequence's pages and `lengths` [batch] its tokens. A sequence
+of length zero reads nothing and gives zeros.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def paged_by_page(
     group = hl.specialize(group)
     page = hl.specialize(page)
     d = hl.specialize(d)
-    # A loaded scalar cannot index beside full axes, so page, head and slot are one axis.
+    # A loaded scalar cannot index beside full axes: page, head and slot become one.
     k_rows = k_cache.view(pages * kv_heads * page, d)
     v_rows = v_cache.view(pages * kv_heads * page, d)
     out = torch.empty_like(q)
