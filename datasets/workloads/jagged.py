@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import helion
 import helion.language as hl
 import torch
@@ -38,7 +40,7 @@ def ragged_total(values: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
 def ragged_total_reference(values: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
     """Plain PyTorch."""
     bounds = starts.tolist()
-    pieces = zip(bounds, bounds[1:], strict=False)
+    pieces = itertools.pairwise(bounds)
     return torch.stack([values[lo:hi].float().sum(0) for lo, hi in pieces])
 
 
