@@ -134,8 +134,8 @@ def gated_delta_states(
     """States before each chunk under the gated delta rule, and corrected values.
 
     Within a chunk, new = u - w @ state; then state = exp(g_last) * state + k^T (new *
-    exp(g_last - g)). k, w [heads, s, d]; u [heads, s, width]; decay [heads, s] holds raw
-    numbers whose negated magnitudes, divided by the chunk length, are summed into g.
+    exp(g_last - g)). k, w [heads, s, d]; u [heads, s, width]; decay [heads, s] holds
+    raw numbers whose negated magnitudes, divided by the chunk length, are summed into g.
     """
     heads, length, d = k.size()
     d = hl.specialize(d)
