@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from costmodel import helion_hook
-from costmodel import heuristics
 from costmodel.config_space import ConfigSpace
 from costmodel.datasets.plan import Offers
 from costmodel.datasets.plan import Tier
@@ -19,6 +18,7 @@ from costmodel.features.feasible import feasible
 from costmodel.features.graph import KernelGraph
 from costmodel.hardware import Hardware
 from costmodel.helion_hook import HelionView
+from costmodel.heuristics.propose import propose
 from costmodel.types import Config
 from costmodel.types import KernelClass
 
@@ -80,7 +80,7 @@ def _analyse(
     except Exception:
         return [], _all_pass
     try:
-        proposed = heuristics.propose(graph, extractor, view.default, space)
+        proposed = propose(graph, extractor, view.default, space)
         analytic = [candidate.config for candidate in proposed]
     except Exception:
         analytic = []
