@@ -32,6 +32,9 @@ _GRAVEST = (
 )
 
 
+_MIN_SCATTER_READINGS = 3  # two readings tell their mean, not their spread
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """What is known of one program of a run.
@@ -112,11 +115,18 @@ def measure(
             quality,
             regime,
             run.side.noise_floor_log if run.side is not None else None,
+            _scatter_log(readings),
         ),
         label_quality=quality,
         is_default=is_default,
         facts=_facts(run, twin_ids, chosen),
     )
+
+
+def _scatter_log(readings: Sequence[float]) -> float | None:
+    if len(readings) < _MIN_SCATTER_READINGS:
+        return None
+    return statistics.stdev(math.log(one) for one in readings)
 
 
 def _label(

@@ -21,6 +21,9 @@ from costmodel.datasets.audit import Stage
 from costmodel.types import Config
 from costmodel.types import WorkloadRecord
 
+NO_GRAPH = ":"
+"""Begins the `program_digest` of a workload without an IR graph."""
+
 
 @dataclass(frozen=True, slots=True)
 class MetaLine:
@@ -31,8 +34,7 @@ class MetaLine:
         run_id: Helion's id; the kernel id of the old layout.
         record: The workload.
         configs: Every config of the session by its id.
-        program: Digest that differs where the programs do: of the IR graph and of how
-            many entries the configs' lists have.
+        program: Differs where the programs do; see `program_digest`.
         problem: Why timings under this line are not those of one Triton workload.
     """
 
@@ -101,17 +103,23 @@ def parse_shapes(value: Any) -> tuple[tuple[int, ...], ...] | None:
 def program_digest(graph: Mapping[str, Any], configs: Mapping[str, Config]) -> str:
     """What tells two programs under one run id apart; see the module docstring.
 
-    Source locations are left out: they name files of the recording machine.
+    Returns:
+        The digest of the IR graph. Without one, a colon and how many tiles the configs
+        size, where they tell: configs of one program all size the same.
     """
-    structure = [
-        max((_n_entries(one.get(key)) for one in configs.values()), default=0)
-        for key in ("block_sizes", "reduction_loops")
-    ]
-    return f"{graph_digest(graph)}:{structure if configs else ''}"
+    if graph:
+        return graph_digest(graph)
+    n_blocks = max(
+        (_n_entries(one.get("block_sizes")) for one in configs.values()), default=0
+    )
+    return f"{NO_GRAPH}{n_blocks or ''}"
 
 
 def graph_digest(graph: Mapping[str, Any]) -> str:
-    """16 hex digits over an IR graph without its source locations; "" for none."""
+    """16 hex digits over an IR graph; "" for none.
+
+    Source locations are left out: they name files of the recording machine.
+    """
     if not graph:
         return ""
     nodes = [

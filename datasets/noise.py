@@ -4,8 +4,10 @@ Measured on one H200 over 37 workloads (3,014 attempts, Helion's own benchmark, 
 2026): two readings of one program in one run differ by 0.24 % in the median, but by
 24 % at the 90th percentile under 30 us; kernels of a few microseconds vary by 10 to
 20 % between processes; the first reading of a session reads slow, by up to 17 % on
-short kernels. So: a relative part, a fixed part of about a microsecond that more
-readings average out, and a bias of first readings that they do not.
+short kernels. So: a relative part, a part that more readings average out (from their
+own scatter where there are several, else from the clock's resolution), and a bias of
+first readings that they do not. The tail is longer than any floor: one that covered
+24 % would call every short kernel a tie.
 """
 
 from __future__ import annotations
@@ -19,10 +21,15 @@ RELATIVE_LOG = 0.01
 """ln ratio; drift of clocks and power between readings minutes apart."""
 RELATIVE_INTERLEAVED_LOG = 0.0025
 """ln ratio; median difference of two readings of one program, drift cancelled."""
-JITTER_US = 1.0
-"""Microseconds; makes 5 us kernels vary by 20 %, 30 us kernels by 3 %."""
+JITTER_US = 0.25
+"""Microseconds; half of the clock's resolution (CUDA events step by 0.5 us). The ten
+pairs of later readings in `corpora/h200_sample`, of 12 to 307 us, all lie within the
+floor this gives; the one pair of 14 us that differs by 12 % holds a first reading."""
 JITTER_CAP_LOG = 0.24
 """ln ratio; 90th percentile of the differences under 30 us."""
+CERTAINTY = 2.5
+"""Standard deviations of single readings per floor of their median: 1.25 for a median
+instead of a mean, twice that for 95 % certainty."""
 FIRST_BIAS_LOG = 0.17
 """ln ratio; how slow a session's first reading was at worst on short kernels."""
 FIRST_BIAS_US = 30.0
@@ -35,6 +42,7 @@ def noise_floor_log(
     quality: LabelQuality,
     regime: str = BACK_TO_BACK,
     measured_log: float | None = None,
+    scatter_log: float | None = None,
 ) -> float:
     """Uncertainty of one label as an ln ratio, to be compared with ln(time / time).
 
@@ -45,6 +53,7 @@ def noise_floor_log(
         regime: Only readings of single launches have the fixed jitter; others time
             many launches at once.
         measured_log: The recorder's own noise floor, of its interleaved readings.
+        scatter_log: Standard deviation of ln(reading), where there are several.
 
     Returns:
         At least 0.0025; NaN for a label without a time.
@@ -57,7 +66,8 @@ def noise_floor_log(
         return max(relative, measured_log)
     single_launches = regime == BACK_TO_BACK
     jitter = min(JITTER_CAP_LOG, JITTER_US / latency_us) if single_launches else 0.0
-    floor = relative + jitter / math.sqrt(max(n_readings, 1))
+    spread = max(jitter, CERTAINTY * (scatter_log or 0.0))
+    floor = relative + spread / math.sqrt(max(n_readings, 1))
     if quality is LabelQuality.SINGLE_FIRST:
         floor += FIRST_BIAS_LOG * min(1.0, FIRST_BIAS_US / latency_us)
     return floor

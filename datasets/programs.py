@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from costmodel.datasets.csv_layouts import CsvRow
+from costmodel.datasets.meta_file import NO_GRAPH
 from costmodel.datasets.meta_file import MetaLine
 
 
@@ -46,13 +47,12 @@ def find_programs(
     groups: dict[str, list[MetaLine]] = defaultdict(list)
     for meta in metas:
         groups[meta.program].append(meta)
-    # A session without a graph (no networkx) may be the same program as one with.
-    with_graph = [key for key in groups if not key.startswith(":")]
-    if len(with_graph) == 1:
-        only = with_graph[0]
-        for key in [key for key in groups if key.startswith(":")]:
-            if key == ":" or key[1:] == only.partition(":")[2]:
-                groups[only] += groups.pop(key)
+    # A session that does not tell its program is taken for the only one that does.
+    telling = [key for key in groups if not key.startswith(NO_GRAPH)]
+    telling = telling or [key for key in groups if key != NO_GRAPH]
+    if len(telling) == 1:
+        for key in [key for key in groups if key != telling[0]]:
+            groups[telling[0]] += groups.pop(key)
     if len(groups) <= 1:
         problem = next((one.problem for one in metas if one.problem), None)
         return [Program(tuple(metas), everything, problem)]

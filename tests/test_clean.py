@@ -96,6 +96,19 @@ def test_the_samples_default_of_add_takes_its_twins_reading():
     assert len(default.twin_ids) == 2
 
 
+def test_later_readings_of_one_program_in_the_sample_lie_within_the_floor():
+    n_pairs = 0
+    for run in read_logs([SAMPLE])[0]:
+        for one in clean(run).measurements:
+            if one.label_quality is not LabelQuality.REPEATED:
+                continue
+            n_pairs += 1
+            spread = math.log(one.readings_us[-1] / one.readings_us[0])
+            single = noise_floor_log(one.latency_us, 1, LabelQuality.SINGLE)
+            assert spread <= math.hypot(single, single)
+    assert n_pairs == 11
+
+
 # Kinds of readings
 
 

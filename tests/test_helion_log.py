@@ -163,6 +163,29 @@ def test_sessions_of_one_workload_are_one_run(tmp_path):
     assert [one.ordinal for one in run.attempts] == list(range(6))
 
 
+def test_a_session_of_sparse_configs_is_no_other_program(tmp_path):
+    sparse = [Try({"num_warps": 8}), Try({"block_sizes": [8, 128]})]
+    text = csv_text(csv_rows(TRIES)) + csv_text(csv_rows(sparse), header=False)
+    for graphs in ({}, {"ir_graph": None}):
+        metas = meta_line(TRIES, **graphs) + meta_line(sparse[:1], ir_graph=None)
+        write_text(tmp_path / "run", ".csv", text)
+        write_text(tmp_path / "run", ".meta.jsonl", metas)
+        run, _ = one_run([tmp_path])
+        assert run.problem is None
+        assert len(run.attempts) == 6
+
+
+def test_configs_of_two_kernels_under_one_id_are_two_runs(tmp_path):
+    others = [Try({"block_sizes": [64]}), Try({"block_sizes": [32]})]
+    text = csv_text(csv_rows(TRIES)) + csv_text(csv_rows(others), header=False)
+    metas = meta_line(TRIES, ir_graph=None) + meta_line(others, ir_graph=None)
+    write_text(tmp_path / "run", ".csv", text)
+    write_text(tmp_path / "run", ".meta.jsonl", metas)
+    runs, _ = read_logs([tmp_path])
+    assert [len(run.attempts) for run in runs] == [4, 2]
+    assert [run.run_ordinal for run in runs] == [0, 1]
+
+
 # Trace
 
 
