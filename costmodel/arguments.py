@@ -275,7 +275,8 @@ def _parse_fill(text: str, fill_text: str, argument: TensorArgument) -> Fill:
         raise _error(text, f"a fill among {plain}, index(N), offsets(N)")
     if name == "index" and limit == 0:
         raise _error(text, "index(N) with N of at least 1")
-    if limit > _LARGEST.get(argument.dtype, limit):
+    largest = limit - 1 if name == "index" else limit
+    if largest > _LARGEST.get(argument.dtype, largest):
         raise _error(text, f"a count that fits in {argument.dtype}")
     if name == "offsets" and (len(argument.shape) != 1 or argument.shape[0] < 2):
         raise _error(text, "offsets(N) on one dimension of at least 2 elements")

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
+from costmodel import guardless
 from costmodel import helion_hook
 from costmodel.arguments import Argument
 from costmodel.errors import BindError
@@ -53,7 +54,8 @@ def targeting(hardware: Hardware) -> Iterator[Hardware]:
         with contextlib.ExitStack() as stack:
             # Entered first, so that it runs after torch is itself again.
             stack.callback(helion_hook.clear_device_caches)
-            for patch in _patches(_properties(hardware)):
+            patches = [*_patches(_properties(hardware)), *guardless.patches()]
+            for patch in patches:
                 stack.enter_context(patch)
             helion_hook.clear_device_caches()
             _active.append(hardware)
@@ -88,7 +90,9 @@ def bind(kernel: Any, specs: Sequence[Argument], hardware: Hardware) -> Any:
         mode = FakeTensorMode()
         try:
             args = tuple(spec.fake(mode) for spec in specs)
-            bound = _twin(kernel).bind(args)
+            # A gradient recorded on a fake tensor ends a torch without CUDA.
+            with torch.no_grad():
+                bound = _twin(kernel).bind(args)
         except Exception as error:  # Helion and torch raise what they like
             name = getattr(kernel, "name", kernel)
             text = " ".join(f"{type(error).__name__}: {error}".split())
@@ -166,6 +170,12 @@ def _patches(properties: types.SimpleNamespace) -> list[Any]:
         mock.patch.object(torch.version, "cuda", _CUDA_VERSION),
         mock.patch.object(torch.version, "hip", None),
     ]
+    mode: Any = fake_tensor.FakeTensorMode
+    if isinstance(getattr(mode, "avoid_device_init", None), property):
+        # Fake tensors must not believe in the GPU, or `torch.tensor` looks for it.
+        patches.append(
+            mock.patch.object(mode, "avoid_device_init", property(answer(True)))
+        )
     if hasattr(fake_tensor, "init_gpu_context"):
         # It would allocate on a real GPU to make a context.
         patches.append(mock.patch.object(fake_tensor, "init_gpu_context", answer(None)))

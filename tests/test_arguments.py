@@ -114,6 +114,12 @@ def test_a_live_tensor_is_described_as_it_was_asked_for(arg: TensorArgument) -> 
     assert described.strides == (None if contiguous else arg.strides)
 
 
+def test_the_largest_count_that_fits() -> None:
+    for text in ("i8[4]@index(128)", "u8[4]@index(256)", "i8[4]@offsets(127)"):
+        values = parse_argument(text).materialize("cpu", torch.Generator())
+        assert isinstance(values, torch.Tensor) and int(values.min()) >= 0
+
+
 def test_scalars_pass_through() -> None:
     generator = torch.Generator()
     for text, value in (("128", 128), ("1e-5", 1e-5), ("true", True), ("none", None)):
@@ -140,7 +146,8 @@ def test_scalars_pass_through() -> None:
         ("i32[4,4]@offsets(9)", "one dimension"),
         ("i32[1]@offsets(9)", "at least 2"),
         ("i32[4]:2@offsets(9)", "contiguous"),
-        ("i8[4]@index(1000)", "fits in i8"),
+        ("i8[4]@index(129)", "fits in i8"),
+        ("i8[4]@offsets(128)", "fits in i8"),
         ("True", "true"),
         ("12a", "a number"),
         ("", "a tensor such as"),

@@ -11,6 +11,7 @@ import helion
 import helion.language as hl
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from costmodel import helion_hook
 from costmodel.arguments import parse_argument
@@ -251,3 +252,49 @@ def fresh_modules() -> set[str]:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     return set(done.stdout.split())
+
+
+HOST_STEPS = {
+    "x[0]": (5, 6),
+    "x[-1, 1:]": (4, 6),
+    "x[..., None]": (4, 5, 6, 1),
+    "x[None, :, 0, ::2]": (1, 4, 3),
+    "x[i]": (3, 5, 6),
+    "x[:, i]": (4, 3, 6),
+    "x[i, i]": (3, 6),
+    "x[[0, 2]]": (2, 5, 6),
+    "x.to('cuda')": (4, 5, 6),
+    "x.to(torch.float16)": (4, 5, 6),
+    "x.to(i)": (4, 5, 6),
+    "x.cuda()": (4, 5, 6),
+    "x.permute(2, 1, 0).contiguous()": (6, 5, 4),
+    "x.new_tensor([1.0, 2.0])": (2,),
+    "torch.tensor([1, 2, 3], device='cuda')": (3,),
+    "torch.empty(3).to('cuda')": (3,),
+    "x.copy_(x[0].clone())": (4, 5, 6),
+}
+
+
+@pytest.mark.parametrize(("step", "shape"), HOST_STEPS.items())
+def test_host_steps_work_on_fake_tensors(step: str, shape: tuple[int, ...]) -> None:
+    """As they do on real ones; a CPU-only torch cannot by itself."""
+    real = {"x": torch.empty(4, 5, 6), "i": torch.zeros(3, dtype=torch.int64)}
+    on_cpu = step.replace("'cuda'", "'cpu'").replace(".cuda()", ".cpu()")
+    expected = eval(on_cpu, {"torch": torch}, real)
+    with targeting(load_hardware("H200")), FakeTensorMode() as mode:
+        fake = {
+            name: mode.from_tensor(value).to("cuda") for name, value in real.items()
+        }
+        found = eval(step, {"torch": torch}, fake)
+    assert tuple(found.shape) == tuple(expected.shape) == shape
+    assert (found.dtype, found.stride()) == (expected.dtype, expected.stride())
+    assert found.device.type == "cuda"
+
+
+def test_assignment_on_the_host_respects_shapes() -> None:
+    with targeting(load_hardware("H200")), FakeTensorMode():
+        x = torch.empty(4, 5, device="cuda")
+        x[0] = 1.0
+        x[:, 1] = x[:, 2]
+        with pytest.raises(RuntimeError):
+            x[0] = x
