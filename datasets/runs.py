@@ -33,6 +33,7 @@ from costmodel.datasets.trace_file import assign_trace_runs
 from costmodel.datasets.trace_file import perf_key
 from costmodel.features.canonical import config_id
 from costmodel.types import Config
+from costmodel.types import WorkloadRecord
 
 # A side object and a trace run of one session begin within seconds of each other.
 _SAME_START_S = 120.0
@@ -127,7 +128,7 @@ def build_runs(
             log=log,
             run_id=run_id,
             run_ordinal=ordinal,
-            record=program.metas[-1].record if program.metas else None,
+            record=_record(program.metas),
             attempts=tuple(attempts),
             side=merge_side_facts(sides),
             problem=program.problem or (None if program.metas else _NO_META),
@@ -149,6 +150,13 @@ def build_runs(
                 )
             )
     return runs, findings
+
+
+def _record(metas: Sequence[MetaLine]) -> WorkloadRecord | None:
+    """The latest description of a workload, one with an IR graph if there is any."""
+    described = [meta.record for meta in metas]
+    with_graph = [record for record in described if record.ir_graph]
+    return next(iter(reversed(with_graph or described)), None)
 
 
 class _ConfigReader:

@@ -173,6 +173,7 @@ def test_a_session_of_sparse_configs_is_no_other_program(tmp_path):
         run, _ = one_run([tmp_path])
         assert run.problem is None
         assert len(run.attempts) == 6
+        assert run.has_graph is not bool(graphs)
 
 
 def test_configs_of_two_kernels_under_one_id_are_two_runs(tmp_path):
