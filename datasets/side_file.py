@@ -181,7 +181,7 @@ def parse_side_line(line: str, where: str) -> SideFacts:
     """
     try:
         body = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CorruptRecordError(
             f"{where}: expected one JSON object, found a line that is not JSON "
             "(cut off?): delete the line"
@@ -252,14 +252,31 @@ def merge_side_facts(facts: list[SideFacts]) -> SideFacts | None:
     return dataclasses.replace(ordered[0], attempts=attempts, interleaved_us=readings)
 
 
+_TEXTS = (
+    "kernel",
+    "family",
+    "variant",
+    "helion_version",
+    "torch_version",
+    "triton_version",
+    "ptxas_version",
+    "driver_version",
+    "regime",
+    "default_config_id",
+)
+_MAPPINGS = ("scalars", "default_config", "gpu", "attempts", "interleaved_us")
+
+
 def _side_facts(body: Mapping[str, Any]) -> SideFacts:
     known = {f.name for f in dataclasses.fields(SideFacts)}
     fields = {k: v for k, v in body.items() if k in known and v is not None}
     for name in ("started_at_s", "noise_floor_log"):
         if name in fields:
             fields[name] = float(fields[name])
-    if "promoted" in fields and not isinstance(fields["promoted"], bool):
-        raise ValueError("promoted is not a boolean")
+    for names, kind in ((_TEXTS, str), (_MAPPINGS, dict), (("promoted",), bool)):
+        for name in names:
+            if name in fields and not isinstance(fields[name], kind):
+                raise ValueError(f"{name} is no {kind.__name__}")
     fields["arguments"] = tuple(map(str, fields.get("arguments", ())))
     fields["seed_config_ids"] = tuple(map(str, fields.get("seed_config_ids", ())))
     fields["strides"] = tuple(

@@ -86,6 +86,9 @@ def test_an_unknown_version_is_refused_and_an_unknown_key_is_not():
     "broken",
     [
         {"promoted": "yes"},
+        {"family": 3},
+        {"scalars": [1]},
+        {"default_config": "Config()"},
         {"attempts": [1]},
         {"strides": 3},
         {"interleaved_us": {"a": ["fast"]}},
