@@ -146,10 +146,11 @@ def ragged_row_bias(
     for group in hl.grid(groups):
         lo = starts[group]
         hi = starts[group + 1]
-        for rows, cols in hl.tile([lo, 0], [hi, feats]):
-            v = values[rows, cols].to(torch.float32)
+        for cols in hl.tile(feats):
             b = dense[group, cols].to(torch.float32)[None, :]
-            out[rows, cols] = (v + b).to(values.dtype)
+            for rows in hl.tile(lo, hi):
+                v = values[rows, cols].to(torch.float32)
+                out[rows, cols] = (v + b).to(values.dtype)
     return out
 
 

@@ -45,7 +45,7 @@ def cache_write_fp8(
 ) -> torch.Tensor:
     """k [t, heads, d] * scale[head] as e4m3, stored at cache[slot]; in place."""
     tokens = slot.size(0)
-    heads, dim = k.size(1), k.size(2)
+    heads = k.size(1)
     for t, h in hl.tile([tokens, heads]):
         at = slot[t]
         v = k[at, h, :].to(torch.float32) * scale[h][None, :, None]
