@@ -68,11 +68,6 @@ def _model_commands(commands: argparse._SubParsersAction) -> None:
     train.add_argument("--seed", type=int, default=0)
     train.add_argument("--name", default="helion-costmodel", help="registered model")
     train.add_argument("--no-track", action="store_true", help="leave MLflow out")
-    train.add_argument(
-        "--no-evaluate",
-        action="store_true",
-        help="publish without leave-one-family-out table (the gate is still calibrated)",
-    )
     train.add_argument("--json", action="store_true")
     train.set_defaults(run="costmodel.cli_model:train")
 

@@ -72,8 +72,8 @@ def import_logs(arguments: argparse.Namespace) -> int:
     loaded = load(arguments.logs)
     if not loaded.usable:
         raise CorruptRecordError(
-            f"{', '.join(arguments.logs)}: expected at least one run with a record in a "
-            "meta.jsonl file, found none that can be used: record with "
+            f"{', '.join(arguments.logs)}: expected at least one run with a record in "
+            "a meta.jsonl file, found none that can be used: record with "
             "HELION_AUTOTUNE_LOG_DETAILS=1, and see `costmodel audit`"
         )
     corpus = Corpus.load(arguments.corpus, create=True)

@@ -36,8 +36,8 @@ def _provider(model: str | None) -> Provider:
     """A provider on the named model; a named model that is missing is an error."""
     if model is not None and not Path(model).exists():
         raise ModelNotFoundError(
-            f"{model}: expected a published model (.ubj), found nothing: train one with "
-            "`costmodel train LOGS --output DIR`"
+            f"{model}: expected a published model (.ubj), found nothing: train one "
+            "with `costmodel train LOGS --output DIR`"
         )
     return Provider(model)
 

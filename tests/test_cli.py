@@ -1,0 +1,132 @@
+"""The command line's promises: exit codes, one-line errors, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from costmodel.cli import main
+
+SAMPLE = Path(__file__).parent.parent / "datasets" / "corpora" / "h200_sample"
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+def one_error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The last line on stderr; there must be no traceback before it."""
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    lines = err.strip().splitlines()
+    assert lines and lines[-1].startswith("costmodel: ")
+    return lines[-1]
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    out = capsys.readouterr().out
+    for name in "audit import train evaluate pick explain ui doctor".split():
+        assert name in out
+
+
+def test_wrong_usage_exits_with_2() -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["pick"])
+    assert stop.value.code == 2
+
+
+def test_audit_of_the_sample_counts_every_row_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["audit", str(SAMPLE), "--json"]) == 0
+    totals = json.loads(capsys.readouterr().out)["totals"]
+    rows = sum(len(f.read_text().splitlines()) - 1 for f in SAMPLE.glob("*.csv"))
+    assert sum(totals.values()) == rows
+
+
+def test_import_twice_adds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = str(tmp_path / "corpus")
+    assert main(["import", str(SAMPLE), "--corpus", corpus, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert main(["import", str(SAMPLE), "--corpus", corpus, "--json"]) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert (first["n_added"], second["n_added"]) == (8, 0)
+    assert first["digest"] == second["digest"]
+
+
+@pytest.mark.parametrize("command", ["audit", "import", "train", "evaluate"])
+def test_an_empty_folder_is_one_line_and_exit_1(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    extra = ["--corpus", str(tmp_path / "c")] if command == "import" else []
+    assert main([command, str(empty), *extra]) == 1
+    assert "empty" in one_error_line(capsys) or command == "evaluate"
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_csv_without_meta_cannot_be_imported_and_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    shutil.copy(SAMPLE / "attn.csv", logs)
+    assert main(["import", str(logs), "--corpus", str(tmp_path / "c")]) == 1
+    assert "HELION_AUTOTUNE_LOG_DETAILS=1" in one_error_line(capsys)
+
+
+def test_training_on_one_family_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for file in SAMPLE.glob("attn.*"):
+        shutil.copy(file, logs)
+    assert main(["train", str(logs), "--no-track", "--output", "model"]) == 1
+    assert "two families" in one_error_line(capsys)
+    assert not Path("model").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["pick", "missing.py:kernel"], "missing.py"),
+        (["pick", "missing.py"], "FILE.py:KERNEL"),
+        (["pick", "kernels.py:nothing", "--arg", "bf16[8,8]"], "nothing"),
+        (["pick", "broken.py:kernel", "--arg", "bf16[8,8]"], "broken.py"),
+        (["pick", "kernels.py:double", "--arg", "bf17[8,8]"], "bf17"),
+        (["pick", "kernels.py:double", "--arg", "bf16[8,8]", "--gpu", "H900"], "H900"),
+        (["pick", "kernels.py:double"], "double"),
+        (["pick", "kernels.py:double", "--arg", "bf16[8]", "--model", "no.ubj"], "no"),
+    ],
+)
+def test_bad_input_to_pick_is_one_line(
+    arguments: list[str],
+    word: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "broken.py").write_text("import torch\nraise RuntimeError('no')\n")
+    (tmp_path / "kernels.py").write_text(
+        "import torch, helion\n"
+        "import helion.language as hl\n"
+        "@helion.kernel()\n"
+        "def double(x: torch.Tensor) -> torch.Tensor:\n"
+        "    out = torch.empty_like(x)\n"
+        "    for t in hl.tile(x.size()):\n"
+        "        out[t] = x[t] * 2\n"
+        "    return out\n"
+    )
+    assert main(arguments) == 1
+    assert word in one_error_line(capsys)
