@@ -101,8 +101,19 @@ def block_symbols(raw: RawGraph) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
+def scalar_aliases(raw: RawGraph) -> dict[str, str]:
+    """Symbols of a tile's begin, end or id, and the symbol that sizes the tile."""
+    return {
+        node.value: value
+        for node in raw.nodes.values()
+        if node.kind is OpKind.TILE_SCALAR and node.value is not None and node.inputs
+        if (value := raw.source(node.inputs[0]).value) is not None
+    }
+
+
 def grid_symbols(raw: RawGraph) -> tuple[str, ...]:
     """Symbols of `hl.grid` indices, in order of their numbers."""
+    aliases = scalar_aliases(raw)
     found = {
         node.value
         for node in raw.nodes.values()
@@ -110,6 +121,7 @@ def grid_symbols(raw: RawGraph) -> tuple[str, ...]:
         and node.value is not None
         and (match := _GRID_NODE.match(node.name))
         and match.group(1) == node.value
+        and node.value not in aliases
     }
     return tuple(sorted(found, key=lambda symbol: int(symbol[1:])))
 
@@ -336,6 +348,8 @@ class _Builder:
         symbols = list(grid_symbols(self.raw))
         for index, symbol in enumerate(symbols):
             axis = axes[index] if len(axes) == len(symbols) else None
+            if axis is None and self.source is not None and not axes:
+                continue  # a scalar argument, no loop counts it
             known = None if axis is None else self.ids.get(axis)
             existing = [b for b in self.blocks if known == b.block_id]
             if known is not None and existing:

@@ -15,6 +15,7 @@ from costmodel.errors import UnreadableKernelError
 from costmodel.features.blocks import Block
 from costmodel.features.blocks import BlockKind
 from costmodel.features.blocks import map_blocks
+from costmodel.features.blocks import scalar_aliases
 from costmodel.features.compute import Dot
 from costmodel.features.compute import Elementwise
 from costmodel.features.compute import Reduction
@@ -23,6 +24,7 @@ from costmodel.features.loops import LoopAxisFact
 from costmodel.features.loops import resolve_loops
 from costmodel.features.memory import Access
 from costmodel.features.memory import DimKind
+from costmodel.features.memory import IndexTracer
 from costmodel.features.memory import read_accesses
 from costmodel.features.nodes import RawGraph
 from costmodel.features.nodes import read_nodes
@@ -170,10 +172,10 @@ def _read(record: WorkloadRecord) -> KernelGraph:
         if part.axis is not None and part.axis.extent is not None
     }
     known = {s: e for s, e in declared.items() if s is not None and e is not None}
-    accesses = read_accesses(
-        raw, tile_symbols, frozenset(block_map.by_symbol), {**hints, **known}
-    )
-    blocks, loops = resolve_loops(raw, regions, block_map, accesses, hints)
+    aliases = scalar_aliases(raw)
+    tracer = IndexTracer(raw, frozenset(block_map.by_symbol), aliases)
+    accesses = read_accesses(raw, tile_symbols, tracer, {**hints, **known})
+    blocks, loops = resolve_loops(raw, regions, block_map, accesses, tracer, hints)
     by_symbol = dict(block_map.by_symbol)
     blocks, reduction_blocks = _add_reductions(raw, blocks, by_symbol, accesses, hints)
     dots, reductions, elementwise = read_compute(raw, regions)
@@ -300,20 +302,27 @@ def _reduction_symbols(
 
 
 def _rolled_symbols(raw: RawGraph, by_symbol: Mapping[str, int]) -> dict[str, int]:
-    """Block id of each reduction symbol, from rolled loops that reduce over it."""
+    """Block id of each reduction symbol that Helion tried to roll.
+
+    A rolled loop reduces over its own symbol; where it only walks it, ids and symbols
+    were handed out in the same order.
+    """
     found: dict[str, int] = {}
+    seen: dict[int, set[str]] = {}
     for region in raw.regions.values():
         if region.kind != "ReductionLoopGraphInfo" or len(region.block_ids) != 1:
             continue
+        names = seen.setdefault(region.block_ids[0], set())
         for node_id in region.node_ids:
-            for part in raw.nodes[node_id].reduction_ranges[:1]:
-                if part not in by_symbol:
+            node = raw.nodes[node_id]
+            for part in node.reduction_ranges[:1]:
+                if part not in by_symbol and part in names_in(part):
                     found.setdefault(part, region.block_ids[0])
-        shapes = [raw.nodes[n].shape or () for n in region.node_ids]
-        names = {p for shape in shapes for p in shape if p in names_in(p)}
-        unowned = sorted(names - set(by_symbol) - set(found))
-        if region.block_ids[0] not in found.values() and len(unowned) == 1:
-            found[unowned[0]] = region.block_ids[0]
+            names |= {p for p in node.shape or () if p in names_in(p)}
+    for block_id in sorted(set(seen) - set(found.values())):
+        free = seen[block_id] - set(by_symbol) - set(found)
+        if free:
+            found[min(free, key=lambda s: (len(s), s))] = block_id
     return found
 
 

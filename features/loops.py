@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace
 
+import numpy as np
+
 from costmodel.features.blocks import Block
 from costmodel.features.blocks import BlockMap
 from costmodel.features.memory import Access
@@ -24,7 +26,9 @@ from costmodel.features.nodes import RawGraph
 from costmodel.features.ops import OpKind
 from costmodel.features.regions import Region
 from costmodel.features.regions import RegionKind
+from costmodel.features.symbols import evaluate
 from costmodel.features.symbols import literal
+from costmodel.features.symbols import names_in
 
 
 class BoundKind(enum.StrEnum):
@@ -66,6 +70,7 @@ def resolve_loops(
     regions: Mapping[int, Region],
     block_map: BlockMap,
     accesses: tuple[Access, ...],
+    tracer: IndexTracer,
     sizes: Mapping[str, int],
 ) -> tuple[tuple[Block, ...], dict[int, tuple[LoopAxisFact, ...]]]:
     """Resolve every loop axis; returns blocks with extents, and axes by graph id.
@@ -75,10 +80,10 @@ def resolve_loops(
         regions: Its nest.
         block_map: Blocks and the axes that the source declares.
         accesses: Memory operations, aligned.
+        tracer: Follows bound operands back to tiles and loads.
         sizes: Values of host symbols (size hints of dynamic shapes).
     """
     walked = _walked_extents(accesses, block_map, sizes)
-    tracer = IndexTracer(raw, frozenset(block_map.by_symbol))
     extents: dict[int, int] = {}
     known: dict[int, bool] = {}
     loops: dict[int, tuple[LoopAxisFact, ...]] = {}
@@ -97,6 +102,9 @@ def resolve_loops(
                 half = part.axis is not None and part.axis.begin is not None
                 axis = replace(axis, bound=bounds.kind(half), outer=bounds.outer)
             extent = source if source is not None else walked.get(part.block)
+            if is_open and bounds is not None and bounds.span is not None:
+                axis, extent = replace(axis, bound=BoundKind.FREE), bounds.span
+                axis = replace(axis, outer=None)
             if axis.outer is not None and axis.bound is not BoundKind.DATA:
                 extent = extents.get(axis.outer, extent)
             if axis.bound is BoundKind.DATA or extent is None:
@@ -163,6 +171,7 @@ class _Bounds:
     n_scalars: int
     loaded: bool
     depends: frozenset[int]
+    span: int | None
 
     def kind(self, begin_known: bool) -> BoundKind:
         if self.loaded:
@@ -202,7 +211,30 @@ def _bounds(
         n_scalars=len(set(bounds)),
         loaded=loaded,
         depends=frozenset(depends),
+        span=None if loaded else _span([raw.nodes[b].value for b in bounds]),
     )
+
+
+def _span(bounds: list[str | None]) -> int | None:
+    """Elements between a begin and an end that move together, or None.
+
+    Both are expressions of symbols; if their difference is the same for two unrelated
+    assignments of values it is taken as constant.
+    """
+    if len(bounds) != 2 or bounds[0] is None or bounds[1] is None:
+        return None
+    names = sorted(names_in(bounds[0]) | names_in(bounds[1]))
+    spans: set[float] = set()
+    for factor in (3, 7):
+        values = {
+            n: np.array([float(64 * factor * (i + 1))]) for i, n in enumerate(names)
+        }
+        begin, end = evaluate(bounds[0], values), evaluate(bounds[1], values)
+        if begin is None or end is None:
+            return None
+        spans.add(float(end[0] - begin[0]))
+    span = spans.pop()
+    return int(span) if not spans and span >= 1.0 and span == int(span) else None
 
 
 def _even_split(

@@ -126,9 +126,19 @@ class IndexFacts:
 class IndexTracer:
     """Follows index values back to tiles and loads; remembers what it saw."""
 
-    def __init__(self, raw: RawGraph, tile_symbols: frozenset[str]) -> None:
+    def __init__(
+        self, raw: RawGraph, symbols: frozenset[str], aliases: Mapping[str, str]
+    ) -> None:
+        """Trace through a graph.
+
+        Args:
+            raw: The graph.
+            symbols: Symbols that size a tile or count a grid.
+            aliases: Symbols of a tile's begin or id, and the tile's own.
+        """
         self._raw = raw
-        self._tiles = tile_symbols
+        self._tiles = symbols
+        self._aliases = aliases
         self._seen: dict[str, IndexFacts] = {}
 
     def facts(self, node_id: str) -> IndexFacts:
@@ -142,7 +152,7 @@ class IndexTracer:
         if node.kind is OpKind.PLACEHOLDER:
             return IndexFacts() if node.outer is None else self.facts(node.outer)
         if node.kind is OpKind.SYMBOL:
-            names = names_in(node.value or "")
+            names = {self._aliases.get(n, n) for n in names_in(node.value or "")}
             return IndexFacts(other=frozenset(names & self._tiles))
         if node.kind is OpKind.HOST_TENSOR:
             return IndexFacts()
@@ -176,7 +186,7 @@ class IndexTracer:
 def read_accesses(
     raw: RawGraph,
     tile_symbols: frozenset[str],
-    index_symbols: frozenset[str],
+    tracer: IndexTracer,
     extents: Mapping[str, int],
 ) -> tuple[Access, ...]:
     """Read every access of a host tensor, in the order of Helion's knob slots.
@@ -184,11 +194,10 @@ def read_accesses(
     Args:
         raw: The graph.
         tile_symbols: Symbols that size a tile.
-        index_symbols: These and those that count a grid.
+        tracer: Follows index operands; knows tiles and grids.
         extents: Elements that a symbol's loop walks, where known; they settle
             alignments that shapes alone leave open.
     """
-    tracer = IndexTracer(raw, index_symbols)
     accesses: list[Access] = []
     slots = {OpKind.LOAD: 0, OpKind.STORE: 0, OpKind.ATOMIC: 0}
     for region in raw.regions.values():

@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from costmodel.features.dottiles import WGMMA_MIN_ROWS
+from costmodel.features.dottiles import WGMMA_MIN_THREADS
 from costmodel.features.graph import KernelGraph
 from costmodel.features.knobs import DEFAULT_NUM_STAGES
 from costmodel.features.knobs import DEFAULT_NUM_WARPS
@@ -45,6 +48,7 @@ class Resources:
     Attributes:
         threads: Threads of one program.
         smem_bytes: Shared memory of one program.
+        smem_floor_bytes: Its largest single part, which no allocator gets below.
         pipelined_bytes: Of it, buffers that stages multiply.
         stage_bytes: Bytes of one stage of the loop with the largest buffers.
         stages: Stages of that loop.
@@ -60,6 +64,7 @@ class Resources:
 
     threads: Sizes
     smem_bytes: Sizes
+    smem_floor_bytes: Sizes
     pipelined_bytes: Sizes
     stage_bytes: Sizes
     stages: Sizes
@@ -85,7 +90,8 @@ def estimate_resources(
     n = tiles.n
     warps = np.maximum(number(configs, "num_warps", DEFAULT_NUM_WARPS), 1.0)
     threads = warps * float(hardware.warp_size)
-    smem, pipelined, stage, stages = _shared_memory(graph, plan, tiles, configs)
+    shared = _shared_memory(graph, plan, tiles, configs, threads, hardware)
+    smem = shared.total
     has_dot = bool(graph.dots)
     base = _BASE_REGISTERS_DOT if has_dot else _BASE_REGISTERS
     addresses = _address_registers(graph, tiles, threads)
@@ -105,9 +111,10 @@ def estimate_resources(
     return Resources(
         threads=_full(threads, n),
         smem_bytes=_full(smem, n),
-        pipelined_bytes=_full(pipelined, n),
-        stage_bytes=_full(stage, n),
-        stages=_full(stages, n),
+        smem_floor_bytes=_full(shared.floor, n),
+        pipelined_bytes=_full(shared.ring, n),
+        stage_bytes=_full(shared.stage, n),
+        stages=_full(shared.stages, n),
         regs_per_thread=_full(need, n),
         spill_registers=_full(spill, n),
         spilled_bytes=_full(spill * threads * 4.0, n),
@@ -139,39 +146,59 @@ def _address_registers(graph: KernelGraph, tiles: Tiles, threads: Sizes) -> Size
     return worst
 
 
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    total: Sizes
+    floor: Sizes
+    ring: Sizes
+    stage: Sizes
+    stages: Sizes
+
+
 def _shared_memory(
-    graph: KernelGraph, plan: StagingPlan, tiles: Tiles, configs: Sequence[Config]
-) -> tuple[Sizes, Sizes, Sizes, Sizes]:
-    """Shared memory, the pipelined part, bytes of one stage, stages: float64[n]."""
+    graph: KernelGraph,
+    plan: StagingPlan,
+    tiles: Tiles,
+    configs: Sequence[Config],
+    threads: Sizes,
+    hardware: Hardware,
+) -> _Shared:
+    """Shared memory of n configs, by the region that needs most."""
     stages_knob = np.maximum(number(configs, "num_stages", DEFAULT_NUM_STAGES), 1.0)
     range_stages = range_values(plan.range_slots, configs, "range_num_stages")
-    smem = np.zeros(tiles.n)
-    pipelined = np.zeros(tiles.n)
-    stage_bytes = np.zeros(tiles.n)
-    stages_of = np.ones(tiles.n)
+    total, floor = np.zeros(tiles.n), np.zeros(tiles.n)
+    best_ring, stage_bytes, stages_of = total, total, np.ones(tiles.n)
     for region in plan.regions:
         own = range_stages.get(region.graph_id, np.zeros(1))
         stages = np.where(own > 0.0, own, stages_knob)
-        operand = np.zeros(1)
-        for shape, itemsize in region.staged:
-            operand = operand + tiles.numel(shape) * float(itemsize)
+        operands = [tiles.numel(shape) * float(item) for shape, item in region.staged]
+        stage, largest = np.zeros(1), np.zeros(1)
+        for size in operands:
+            stage, largest = stage + size, np.maximum(largest, size)
         resident = np.zeros(1)
         for shape, itemsize in region.resident:
             resident = resident + tiles.numel(shape) * float(itemsize)
-        if region.has_dot:
-            depth = np.minimum(stages, np.maximum(tiles.runs[region.graph_id], 1.0))
-            depth = stages if region.is_loop else np.ones(1) + 0.0 * depth
-        else:
+        if not region.has_dot:
             # Triton stages loads of a loop without a dot only if the loop itself asks
             # for stages (pipeliner, loops with tt.num_stages).
-            depth = np.where(own > 1.0, own, 0.0)
-        ring = operand * depth
-        total = ring + resident
-        larger = ring > pipelined
-        stage_bytes = np.where(larger, operand, stage_bytes)
-        stages_of = np.where(larger, np.maximum(depth, 1.0), stages_of)
-        pipelined = np.maximum(pipelined, ring)
-        smem = np.maximum(smem, total)
+            ring = stage * np.where(own > 1.0, own - 1.0, 0.0)
+        elif not region.is_loop:
+            ring = stage
+        else:
+            # A warp-group MMA reads its operands while the next stage lands, so every
+            # stage has a buffer; older MMA copies them to registers first and needs
+            # one less. Measured: m32 n128 k128 x 6 stages bf16 runs with 227 KiB.
+            is_async = _all_wgmma(graph, region.graph_id, tiles, threads, hardware)
+            depth = np.where(is_async, stages, stages - 1.0)
+            # Without stages one operand is dead before the next is written.
+            ring = np.where(depth >= 1.0, stage * np.maximum(depth, 1.0), largest)
+            ring = np.where(stages <= 1.0, largest, ring)
+        larger = ring > best_ring
+        stage_bytes = np.where(larger, stage, stage_bytes)
+        stages_of = np.where(larger, stages, stages_of)
+        best_ring = np.maximum(best_ring, ring)
+        total = np.maximum(total, ring + resident)
+        floor = np.maximum(floor, ring)
     epilogue = np.zeros(1)
     if graph.dots:
         for access in graph.accesses:
@@ -179,4 +206,23 @@ def _shared_memory(
             if is_store and len(access.shape) >= 2:
                 stored = tiles.numel(access.shape) * float(access.itemsize)
                 epilogue = np.maximum(epilogue, stored)
-    return np.maximum(smem, epilogue), pipelined, stage_bytes, stages_of
+    return _Shared(
+        np.maximum(total, epilogue), floor, best_ring, stage_bytes, stages_of
+    )
+
+
+def _all_wgmma(
+    graph: KernelGraph,
+    graph_id: int,
+    tiles: Tiles,
+    threads: Sizes,
+    hardware: Hardware,
+) -> npt.NDArray[np.bool_]:
+    """Whether every dot of a region is large enough for warp-group MMA."""
+    if not (hardware.has_wgmma or hardware.has_tcgen05):
+        return np.zeros(1, dtype=np.bool_)
+    found = threads >= WGMMA_MIN_THREADS
+    for dot in graph.dots:
+        if dot.graph_id == graph_id:
+            found = found & (tiles.dim(dot.m) >= WGMMA_MIN_ROWS)
+    return found
