@@ -122,10 +122,12 @@ def graph_digest(graph: Mapping[str, Any]) -> str:
     """
     if not graph:
         return ""
+    listed = graph.get("nodes")
     nodes = [
         {k: v for k, v in node.items() if k != "source_loc"}
-        for node in graph.get("nodes", ())
-        if isinstance(node, Mapping)
+        if isinstance(node, dict)
+        else node
+        for node in (listed if isinstance(listed, list) else [listed])
     ]
     text = json.dumps({**graph, "nodes": nodes}, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

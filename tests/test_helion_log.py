@@ -25,6 +25,7 @@ from log_builder import write_log
 from log_builder import write_text
 
 from costmodel.datasets.audit import Outcome
+from costmodel.datasets.clean import clean
 from costmodel.datasets.csv_layouts import parse_config_text
 from costmodel.datasets.helion_log import read_logs
 from costmodel.datasets.record import DefaultSource
@@ -264,6 +265,14 @@ def test_a_foreign_csv_and_a_foreign_json_do_not_stop_the_rest(tmp_path):
         "run.meta.jsonl:2",
         "run.meta.jsonl:3",
     ]
+
+
+@pytest.mark.parametrize("nodes", [None, 1.5, "x", [1], [[]]])
+def test_a_malformed_graph_leaves_the_rows_readable(tmp_path, nodes):
+    base = write_log(tmp_path, TRIES)
+    write_text(base, ".meta.jsonl", meta_line(TRIES, ir_graph={"nodes": nodes}))
+    run, _ = one_run([tmp_path])
+    assert len(clean(run).measurements) == 4
 
 
 @pytest.mark.parametrize("perf", ["nan", "-0.01", "0.0", "inf"])
