@@ -172,6 +172,11 @@ class RecordedRun:
         return self.record is not None and bool(self.record.ir_graph)
 
     @property
+    def n_attempts(self) -> int:
+        """Attempts the csv has a result for; later re-timings are no attempts."""
+        return sum(one.phase is Phase.TRIAL for one in self.attempts)
+
+    @property
     def configs(self) -> dict[str, Config]:
         """Every config of the run by its id."""
         return {one.config_id: one.config for one in self.attempts}

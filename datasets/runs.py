@@ -137,9 +137,7 @@ def build_runs(
         )
         runs.append(run)
         outcome = Outcome.SET_ASIDE if run.problem else Outcome.KEPT
-        kept = Counter(
-            one.status for one in attempts if one.phase is Phase.TRIAL
-        ).total()
+        kept = run.n_attempts
         reason = run.problem or "attempts"
         findings.append(_finding(file, run_id, outcome, reason, "", kept))
         n_again = len(attempts) - kept

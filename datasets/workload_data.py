@@ -138,7 +138,7 @@ class WorkloadData:
             n_readings=np.array([len(one.readings_us) for one in rows], np.int64),
             default_index=clean_run.default_index,
             default_how=run.default_how,
-            n_attempts=len(run.attempts),
+            n_attempts=run.n_attempts,
             promoted=side.promoted if side is not None else None,
             regime=clean_run.regime,
             hardware=run.record.hardware,
