@@ -25,7 +25,8 @@ class GateCard:
 
     Attributes:
         margin_log: By class group ("dot", "other"): what is taken off a predicted log
-            gain to get its lower bound; calibrated on families left out.
+            gain, besides the spread over bags, to get its lower bound; calibrated on
+            families left out.
         range_low: Smallest value of each feature in training.
         range_high: Largest value of each feature in training.
         max_outside: Largest share of features outside the range that is still answered.
@@ -48,6 +49,7 @@ class ModelCard:
         schema_hash: Hash of the feature schema it was trained on.
         group_hashes: The same, by feature group.
         feature_names: Feature names in column order.
+        n_bags: Ensembles whose mean is the prediction and whose spread its doubt.
         n_rank_trees: Trees that predict the gain; those after them predict validity.
         n_trees: All trees of the booster.
         booster_sha256: Digest of the `.ubj` file.
@@ -67,6 +69,7 @@ class ModelCard:
     schema_hash: str
     group_hashes: Mapping[str, str]
     feature_names: tuple[str, ...]
+    n_bags: int
     n_rank_trees: int
     n_trees: int
     booster_sha256: str

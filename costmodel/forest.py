@@ -1,10 +1,10 @@
 """From trees to gains: one booster that holds the whole ensemble.
 
-The first `n_rank_trees` trees sum to ln(candidate time / reference time): pair trees
-and regression trees of several bags, scaled to an average by whoever merged them
-(`costmodel.training.merge`). The trees after them sum to the log-odds that a candidate
-compiles, runs and is not many times slower than the default. One file, one load, two
-calls.
+The first `n_rank_trees` trees sum to ln(candidate time / reference time): equally many
+pair and regression trees of each bag, bag after bag, scaled to an average by whoever
+merged them (`costmodel.training.merge`). The trees after them sum to the log-odds that
+a candidate compiles, runs and is not many times slower than the default. One file, one
+load, a range of trees per bag.
 
 The gain of a candidate is the sum for its default's own row minus the sum for its own.
 A row holds what its default is (base minus difference), so no other row is needed, and
@@ -14,6 +14,7 @@ the default gains nothing over itself, whatever rounding does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +30,22 @@ if TYPE_CHECKING:
 _MAX_GAIN_LOG = np.float32(np.log(64.0))
 
 
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What the trees say of n candidates; float32[n] each, no margin taken off.
+
+    Attributes:
+        gain_log: Predicted ln(default time / candidate time), mean over bags.
+        spread_log: Standard deviation of the same over bags, which were shown
+            workloads with different weights: large where few workloads decide.
+        valid_probability: That it runs and is not many times slower.
+    """
+
+    gain_log: FloatArray
+    spread_log: FloatArray
+    valid_probability: FloatArray
+
+
 class Forest:
     """Owns a booster and the knowledge of which trees mean what."""
 
@@ -36,6 +53,7 @@ class Forest:
         self,
         booster: xgboost.Booster,
         layout: RowLayout,
+        n_bags: int,
         n_rank_trees: int,
         n_trees: int,
     ) -> None:
@@ -44,29 +62,44 @@ class Forest:
         booster.set_param({"nthread": 1})
         self.booster = booster
         self.layout = layout
+        self.n_bags = n_bags
         self.n_rank_trees = n_rank_trees
         self.n_trees = n_trees
 
-    def predict(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def predict(self, rows: FloatArray) -> Predictions:
         """Predict gains over the default and validity.
 
         Args:
             rows: float32[n, n_features], C-contiguous.
 
         Returns:
-            Log gains and probabilities, float32[n] each; 0 and 1 for the default's row.
+            0 and 1 for the default's own row.
         """
         n_rows = len(rows)
         if n_rows == 0:
-            return np.zeros(0, np.float32), np.zeros(0, np.float32)
-        both = np.concatenate([rows, self.layout.at_reference(rows)])
-        slowdown = self._sum(both, 0, self.n_rank_trees)
-        gain = slowdown[n_rows:] - slowdown[:n_rows]
-        gain = np.clip(gain, -_MAX_GAIN_LOG, _MAX_GAIN_LOG)
+            nothing = np.zeros(0, np.float32)
+            return Predictions(nothing, nothing, nothing)
+        references = self.layout.at_reference(rows)
+        # Nearly all candidates of a workload name their default by the same bits.
+        differs = (references != references[0]).any(axis=1)
+        both = np.concatenate([rows, references[:1], references[differs]])
+        per_bag = self.n_rank_trees // self.n_bags
+        gains = np.empty((self.n_bags, n_rows), dtype=np.float32)
+        for bag in range(self.n_bags):
+            slowdown = self._sum(both, bag * per_bag, (bag + 1) * per_bag)
+            of_reference = np.full(n_rows, slowdown[n_rows], dtype=np.float32)
+            of_reference[differs] = slowdown[n_rows + 1 :]
+            gains[bag] = self.n_bags * (of_reference - slowdown[:n_rows])
+        is_reference = self.layout.is_reference(rows)
+        gains[:, is_reference] = 0.0
         log_odds = self._sum(rows, self.n_rank_trees, self.n_trees).astype(np.float64)
         valid = (1.0 / (1.0 + np.exp(-log_odds))).astype(np.float32)
-        valid[self.layout.is_reference(rows)] = 1.0
-        return gain, valid
+        valid[is_reference] = 1.0
+        return Predictions(
+            gain_log=np.clip(gains.mean(axis=0), -_MAX_GAIN_LOG, _MAX_GAIN_LOG),
+            spread_log=gains.std(axis=0),
+            valid_probability=valid,
+        )
 
     def _sum(self, rows: FloatArray, first_tree: int, end_tree: int) -> FloatArray:
         # No name check happens on arrays; the schema hash was compared on loading.

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from costmodel.card import GateCard
+from costmodel.forest import Predictions
 from costmodel.layout import RowLayout
 from costmodel.types import FloatArray
 from costmodel.types import ReasonCode
@@ -129,14 +130,21 @@ class Gate:
         # nearest training value is still between neighbours of the training set.
         self._slack = np.maximum(0.05 * (self._high - self._low), 0.5)
 
-    def bounded(
-        self, rows: FloatArray, gain_log: FloatArray, valid_probability: FloatArray
-    ) -> Scores:
-        """Take the class group's margin off each gain but the default's, which is 0."""
+    def bounded(self, rows: FloatArray, predictions: Predictions) -> Scores:
+        """Turn predictions into scores: lower bound = gain - spread - margin.
+
+        The spread over bags is this candidate's own doubt, the margin what picks of its
+        class group broke of their promises on families left out. The default's gain
+        over itself is known.
+        """
         margins = self._card.margin_log
         margin = np.array([margins[g] for g in self._group_of(rows)], dtype=np.float32)
         margin[self._layout.is_reference(rows)] = 0.0
-        return Scores(gain_log, gain_log - margin, valid_probability)
+        return Scores(
+            gain_log=predictions.gain_log,
+            lower_log=predictions.gain_log - predictions.spread_log - margin,
+            valid_probability=predictions.valid_probability,
+        )
 
     def outside_share(self, rows: FloatArray) -> npt.NDArray[np.float64]:
         """float64[n]: share of a row's own features outside the training range."""
@@ -205,25 +213,30 @@ class Gate:
         refusals = self._refusals(features, scores, outside)
         by_bound = ranked(scores.lower_log, keys, default_index)
         allowed = [i for i in by_bound if not refusals[i]]
-        best_of_all = by_bound[0] if by_bound else None
-        if not allowed or scores.gain_log[allowed[0]] <= 0.0:
-            detail = "no allowed candidate is predicted faster than the default"
-            if best_of_all is not None and scores.gain_log[best_of_all] > 0.0:
-                detail += f"; the best-ranked one is refused: {refusals[best_of_all]}"
-            return Decision(None, ReasonCode.DEFAULT_RANKED_FIRST, detail, order)
-        best = allowed[0]
-        gain, lower = scores.gain_log[best], scores.lower_log[best]
-        promise = f"predicted {np.exp(gain):.2f}x, at least {np.exp(lower):.2f}x"
-        if lower <= 0.0:
-            detail = f"{promise}: the lower bound does not beat the default"
+        if allowed and scores.lower_log[allowed[0]] > 0.0:
+            detail = _promise(scores, allowed[0])
+            return Decision(allowed[0], ReasonCode.GAIN_CERTAIN, detail, order)
+        by_gain = ranked(scores.gain_log, keys, default_index)
+        hopeful = [i for i in by_gain if scores.gain_log[i] > 0.0]
+        first = next((i for i in hopeful if not refusals[i]), None)
+        if first is not None:
+            detail = f"{_promise(scores, first)}: the bound does not beat the default"
             return Decision(None, ReasonCode.GAIN_BELOW_MARGIN, detail, order)
-        return Decision(best, ReasonCode.GAIN_CERTAIN, promise, order)
+        detail = "no candidate is predicted faster than the default"
+        if hopeful:
+            detail = (
+                f"no allowed candidate is predicted faster than the default; the "
+                f"fastest is refused: {refusals[hopeful[0]]}"
+            )
+        return Decision(None, ReasonCode.DEFAULT_RANKED_FIRST, detail, order)
 
     def _refusals(
         self, features: FloatArray, scores: Scores, outside: npt.NDArray[np.float64]
     ) -> list[str]:
         """Why each candidate may not replace a promoted default; "" where it may."""
         words = [""] * len(features)
+        for index in np.flatnonzero(self._layout.is_reference(features)):
+            words[index] = "the same as the default in every feature"
         for guard in GUARDS:
             for index in np.flatnonzero(~guard.keeps(features, self._schema)):
                 words[index] = words[index] or f"guard: {guard.words}"
@@ -231,6 +244,9 @@ class Gate:
         for index in np.flatnonzero(unlikely):
             chance = scores.valid_probability[index]
             words[index] = words[index] or f"{chance:.0%} likely to run well"
+        expected = expected_gain_log(scores)
+        for index in np.flatnonzero((expected <= 0.0) & (scores.gain_log > 0.0)):
+            words[index] = words[index] or "no gain once failures are counted"
         for index in np.flatnonzero(outside > self._card.max_outside):
             words[index] = words[index] or "outside the training range"
         return words
@@ -240,6 +256,11 @@ class Gate:
         outside = (own < self._low - self._slack) | (own > self._high + self._slack)
         at = int(np.flatnonzero(outside)[0])
         return f"{self._names[self._own[at]]}={own[at]:.4g}"
+
+
+def _promise(scores: Scores, index: int) -> str:
+    gain, lower = scores.gain_log[index], scores.lower_log[index]
+    return f"predicted {np.exp(gain):.2f}x, at least {np.exp(lower):.2f}x"
 
 
 def expected_gain_log(scores: Scores) -> FloatArray:

@@ -58,13 +58,20 @@ class RowLayout:
 
         Returns:
             float32[n, n_features]: the reference's base features, no differences, the
-            same workload. The row of the reference itself comes back to the bit.
+            same workload. Subtraction rounds, so the base features are kept to 2^-12,
+            in which all candidates of one workload agree but for rare borderline cases.
         """
         moved = features.copy()
-        moved[:, self.base] = features[:, self.base] - features[:, self.difference]
+        base = features[:, self.base] - features[:, self.difference]
+        moved[:, self.base] = _rounded(base)
         moved[:, self.difference] = 0.0
         return moved
 
     def is_reference(self, features: FloatArray) -> np.ndarray:
         """bool[n]: rows that do not differ from their reference in any feature."""
         return ~features[:, self.difference].any(axis=1)
+
+
+def _rounded(values: FloatArray) -> FloatArray:
+    """To the nearest multiple of 2^-12: finer than any split between feature values."""
+    return np.round(values * np.float32(4096.0)) / np.float32(4096.0)

@@ -62,7 +62,7 @@ class LearnedModel:
                 f"that trained it"
             )
         self._forest = Forest(
-            booster, RowLayout.of(schema), card.n_rank_trees, card.n_trees
+            booster, RowLayout.of(schema), card.n_bags, card.n_rank_trees, card.n_trees
         )
         self.card = card
         self.gate = Gate(card.gate, schema)
@@ -132,8 +132,7 @@ class LearnedModel:
             Gains over the default, their lower bounds and validity, float32[n] each.
         """
         rows = np.ascontiguousarray(features, dtype=np.float32)
-        gain, valid = self._forest.predict(rows)
-        return self.gate.bounded(rows, gain, valid)
+        return self.gate.bounded(rows, self._forest.predict(rows))
 
     def importance(self) -> dict[str, float]:
         """Share of the ranking trees' total gain by feature name."""

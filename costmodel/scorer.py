@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +18,9 @@ import numpy as np
 from costmodel.layout import RowLayout
 from costmodel.types import FloatArray
 from costmodel.types import Scores
+
+if TYPE_CHECKING:
+    from costmodel.features.schema import FeatureSchema
 
 # ln 10: an uncalibrated scorer promises nothing better than ten times slower, which is
 # the speed-up of 0.1 that a failed pick is charged in evaluation (issue 2, part 7).
@@ -78,6 +82,11 @@ class AnalyticScorer:
     @property
     def model_id(self) -> str:
         return "analytic"
+
+    @classmethod
+    def of(cls, schema: FeatureSchema) -> AnalyticScorer:
+        """The scorer for a schema's rows."""
+        return cls(schema.index("d_analytic_us_log2"))
 
     def score(self, features: FloatArray) -> Scores:
         """Turn the estimate's difference in octaves into a natural-log gain."""

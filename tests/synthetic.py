@@ -96,7 +96,7 @@ def _make_workload(
         law = -0.5 * gain * x[:, 0] + 0.25 * gain * np.abs(x[:, 1] - 1.0)
         slow = law + 0.3 * np.abs(warps - 2.0)
     else:
-        slow = rng.normal(0.15, 0.15, n_configs)
+        slow = rng.normal(0.0, 0.15, n_configs)
         slow[0] = 0.0
     slow = slow + rng.normal(0.0, noise, n_configs)
     is_ok = rng.random(n_configs) >= failure_share
@@ -127,6 +127,7 @@ def _make_workload(
         analytic_us=2.0**analytic,
         default_us=100.0,
         noise_floor_log=max(0.01, 3.0 * noise),
+        harm_floor_log=max(0.01, 3.0 * noise),
         configs=configs,
         config_ids=tuple(f"{family:02d}{shape:02d}{i:012d}" for i in range(n_configs)),
     )

@@ -47,12 +47,15 @@ def vars_of(settings: FitSettings) -> dict:
 
 def test_a_held_out_workload_is_ranked(corpus, forest) -> None:
     held_out = corpus[5]
-    gain, valid = forest[0].predict(held_out.features)
+    said = forest[0].predict(held_out.features)
+    gain, valid = said.gain_log, said.valid_probability
     ok = held_out.is_ok
     correlation = np.corrcoef(gain[ok], -held_out.log_ratio[ok])[0, 1]
     assert correlation > 0.9
     assert gain[held_out.default_index] == 0.0
     assert valid[held_out.default_index] == 1.0
+    assert said.spread_log[held_out.default_index] == 0.0
+    assert said.spread_log.max() > 0.0
 
 
 def test_curves_fall(forest) -> None:

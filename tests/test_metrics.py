@@ -19,7 +19,7 @@ def _outcome(times_us: list[float], pick: int, order=(), floor: float = 0.03):
     times = np.array(times_us)
     is_ok = np.isfinite(times)
     logs = np.log(times / times[0])
-    return outcome(logs, is_ok, 0, pick, order, floor)
+    return outcome(logs, is_ok, 0, pick, order, floor, floor)
 
 
 def test_the_default_is_worth_one() -> None:
@@ -64,6 +64,7 @@ def test_measuring_more_never_costs(times: list[float], random) -> None:
         0,
         order[0],
         order,
+        0.0,
         0.0,
         ks=range(1, len(times) + 1),
     )

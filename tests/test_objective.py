@@ -89,6 +89,7 @@ def test_layout_round_trip(corpus) -> None:
     np.testing.assert_allclose(
         at_reference[:, LAYOUT.base],
         np.tile(default[LAYOUT.base], (len(rows), 1)),
-        atol=1e-5,
+        atol=2.0**-13,
     )
-    np.testing.assert_array_equal(at_reference[[0]], rows[[0]])
+    # All candidates name the same default, to the bit: it is scored once.
+    assert (at_reference == at_reference[0]).all()

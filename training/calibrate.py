@@ -1,15 +1,19 @@
 """Set the gate's numbers from predictions on families left out of training.
 
 For each workload that Helion has a rule for, the pick that a gate without margin would
-make, its predicted gain and its measured gain are one calibration point. The margin of
-a class group is the smallest under which at most 3 % of its workloads would be harmed
-and none would fall below 0.95 of the default.
+make, its promise (predicted gain less the spread over bags) and its measured gain are
+one calibration point. The *safe* margin of a class group is the smallest under which at
+most 3 % of its workloads would be harmed and none would fall below 0.95 of the default.
 
-A handful of workloads cannot show that 3 % are harmed, so that number is shrunk towards
-a prior: with n workloads it weighs n / (n + 20). The prior is what nested
-cross-validation on 37 H200 workloads found (design notes, prototype: 0.06-0.08 for dot
-kernels, 0.13-0.15 for the others). Shrinking only ever raises a margin: where the data
-ask for more than the prior, they are believed at once.
+A handful of workloads cannot show that 3 % are harmed: the next promise exceeds the
+largest broken one of n by luck with a chance of 1 / (n + 1). So with n workloads the
+safe margin weighs n / (n + 20), and the rest is the larger of
+
+* a prior, found by nested cross-validation on 37 H200 workloads (design notes,
+  prototype: 0.06-0.08 for dot kernels, 0.13-0.15 for the others), and
+* the 97th percentile of what promises exceeded by, as if normal.
+
+The result is never below the safe margin.
 """
 
 from __future__ import annotations
@@ -22,17 +26,19 @@ import numpy as np
 
 from costmodel.card import GateCard
 from costmodel.features.schema import FeatureSchema
+from costmodel.forest import Predictions
 from costmodel.gate import FAILURE_LOG
 from costmodel.gate import Gate
 from costmodel.gate import class_group
 from costmodel.hybrid import canonical_text
 from costmodel.training.labelled import LabelledWorkload
-from costmodel.types import FloatArray
 
 PRIOR_MARGIN_LOG = {"dot": 0.08, "other": 0.14}
 PRIOR_WORKLOADS = 20
 MAX_HARM_SHARE = 0.03
 WORST_SPEEDUP = 0.95
+# One-sided normal quantile at 1 - MAX_HARM_SHARE.
+_NORMAL_97 = 1.88
 
 # A replacement of a default that works must itself very likely work. On held-out
 # families the validity model separates with an AUC near 0.89 (design notes), and about
@@ -51,20 +57,18 @@ class HeldOutPrediction:
 
     Attributes:
         workload: The workload.
-        gain_log: float32[n], predicted ln(default time / time).
-        valid_probability: float32[n].
+        said: Predictions for its rows, without a margin.
         outside_share: Share of the default's features outside that model's range.
     """
 
     workload: LabelledWorkload
-    gain_log: FloatArray
-    valid_probability: FloatArray
+    said: Predictions
     outside_share: float
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationPoint:
-    """One workload's pick without a margin: promised and kept."""
+    """One workload's pick without a margin: promised (gain - spread) and kept."""
 
     group: str
     promised_log: float
@@ -143,9 +147,7 @@ def calibration_points(
         group = group_of(workload.features[:1])[0]
         totals[group] += 1
         gate = Gate(card, schema)
-        scores = gate.bounded(
-            workload.features, prediction.gain_log, prediction.valid_probability
-        )
+        scores = gate.bounded(workload.features, prediction.said)
         keys = [canonical_text(config) for config in workload.configs]
         decision = gate.decide(
             workload.features, scores, workload.default_index, True, keys
@@ -157,9 +159,9 @@ def calibration_points(
         points.append(
             CalibrationPoint(
                 group=group,
-                promised_log=float(prediction.gain_log[decision.index]),
+                promised_log=float(scores.lower_log[decision.index]),
                 kept_log=float(kept),
-                noise_floor_log=workload.noise_floor_log,
+                noise_floor_log=workload.harm_floor_log,
             )
         )
     return points, totals
@@ -175,9 +177,18 @@ def margin_of(
         n_workloads: Its workloads, those without a point included.
         prior_log: Margin believed before any data.
     """
-    data_log = smallest_safe_margin(points, n_workloads)
+    safe_log = smallest_safe_margin(points, n_workloads)
+    careful_log = max(prior_log, broken_promise_bound(points))
     weight = n_workloads / (n_workloads + PRIOR_WORKLOADS)
-    return max(data_log, weight * data_log + (1.0 - weight) * prior_log)
+    return max(safe_log, weight * safe_log + (1.0 - weight) * careful_log)
+
+
+def broken_promise_bound(points: Sequence[CalibrationPoint]) -> float:
+    """97th percentile of promised less kept gain, as if normal; kept promises are 0."""
+    if not points:
+        return 0.0
+    broken = [max(0.0, point.promised_log - point.kept_log) for point in points]
+    return float(np.mean(broken) + _NORMAL_97 * np.std(broken))
 
 
 def smallest_safe_margin(points: Sequence[CalibrationPoint], n_workloads: int) -> float:

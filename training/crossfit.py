@@ -155,10 +155,10 @@ def predict(
     gate = Gate(uncalibrated_gate(train), schema)
     predictions = []
     for one in test:
-        gain, valid = forest.predict(one.features)
         default_row = one.features[[one.default_index]]
         outside = float(gate.outside_share(default_row)[0])
-        predictions.append(HeldOutPrediction(one, gain, valid, outside))
+        said = forest.predict(one.features)
+        predictions.append(HeldOutPrediction(one, said, outside))
     return predictions
 
 
@@ -169,13 +169,13 @@ def _inner_predictions(
     families = [one.family for one in train]
     if len(set(families)) < 2:
         return []
-    # Half the rounds at twice the rate, one bag: an eighth of the time of a full fit.
+    # Half the bags and two thirds of the rounds: a third of the time of a full fit.
     cheap = replace(
         settings,
-        n_bags=1,
-        n_trees=max(1, settings.n_trees // 2),
-        n_validity_trees=max(1, settings.n_validity_trees // 2),
-        learning_rate=2.0 * settings.learning_rate,
+        n_bags=max(1, settings.n_bags // 2),
+        n_trees=max(1, 2 * settings.n_trees // 3),
+        n_validity_trees=max(1, 2 * settings.n_validity_trees // 3),
+        learning_rate=1.5 * settings.learning_rate,
     )
     predictions = []
     for _, fit_on, predict_on in group_k_fold(families, N_INNER_BLOCKS):

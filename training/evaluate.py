@@ -29,6 +29,7 @@ from costmodel.hybrid import canonical_text
 from costmodel.hybrid import decide
 from costmodel.learned import LearnedModel
 from costmodel.training.label import extractor_of
+from costmodel.training.label import harm_floor_log
 from costmodel.training.label import is_promoted
 from costmodel.training.label import noise_floor_log
 from costmodel.training.metrics import Outcome
@@ -73,7 +74,7 @@ def evaluate_logs(
         **numbers,
         "n_workloads": len(rows),
         "n_errors": sum("error" in row for row in rows),
-        "n_harmed": sum(bool(one.is_harm) for one in outcomes),
+        "n_harmed": sum(one.is_harm for one in outcomes),
         "sources": dict(sorted(sources.items())),
         "baseline": baseline,
         "model_id": model.model_id,
@@ -199,6 +200,7 @@ def _judge(recorded: WorkloadData, choice: Choice) -> Outcome:
         choice.index,
         _pick_first(choice, default),
         noise_floor_log(recorded),
+        harm_floor_log(recorded),
     )
 
 
@@ -222,8 +224,8 @@ def _picked_facts(recorded: WorkloadData, choice: Choice, judged: Outcome) -> Ro
         "pick_ms": pick_ms,
         "speedup": judged.speedup,
         "regret": charged_us / best_us - 1.0,
-        "noise_floor": math.expm1(judged.noise_floor_log),
-        "is_harm": bool(judged.is_harm),
+        "harm_floor": math.expm1(judged.harm_floor_log),
+        "is_harm": judged.is_harm,
         "source": choice.source.value,
         "reason": choice.reason.value,
         "detail": choice.detail,
@@ -240,6 +242,6 @@ def _as_default(row: Row) -> Outcome:
         regret=regret,
         regret_at=dict.fromkeys(ks, regret),
         best_speedup=1.0 + regret,
-        noise_floor_log=0.0,
+        harm_floor_log=0.0,
         failed=False,
     )

@@ -122,9 +122,7 @@ def _judge_one(
     default = workload.default_index
     keys = [canonical_text(config) for config in workload.configs]
     gate = Gate(result.gate, schema)
-    scores = gate.bounded(
-        workload.features, prediction.gain_log, prediction.valid_probability
-    )
+    scores = gate.bounded(workload.features, prediction.said)
     analytic = baselines.analytic_ranking(workload)
     choice = decide(
         workload.features,
@@ -167,5 +165,6 @@ def _outcome(workload: LabelledWorkload, pick: int, order: Sequence[int]) -> Out
         pick,
         order,
         workload.noise_floor_log,
+        workload.harm_floor_log,
         CURVE_KS,
     )

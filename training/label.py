@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from costmodel.heuristics.rules import has_promoted_rule
 
+from costmodel.datasets import noise
+from costmodel.datasets.record import LabelQuality
 from costmodel.datasets.workload_data import WorkloadData
 from costmodel.errors import CostModelError
 from costmodel.errors import UnknownHardwareError
@@ -92,6 +94,7 @@ def label(recorded: WorkloadData) -> LabelledWorkload:
         analytic_us=extractor.analytic_us(configs),
         default_us=recorded.default_us,
         noise_floor_log=noise_floor_log(recorded),
+        harm_floor_log=harm_floor_log(recorded),
         configs=tuple(configs),
         config_ids=tuple(recorded.config_ids[i] for i in rows),
     )
@@ -120,6 +123,26 @@ def is_promoted(recorded: WorkloadData, extractor: FeatureExtractor) -> bool:
 def noise_floor_log(recorded: WorkloadData) -> float:
     """Log ratio to the default below which a typical config of the run is a tie."""
     assert recorded.default_index is not None
-    of_default = float(recorded.noise_floor_log[recorded.default_index])
+    return _with_typical(
+        recorded, float(recorded.noise_floor_log[recorded.default_index])
+    )
+
+
+def harm_floor_log(recorded: WorkloadData) -> float:
+    """The same without the bias of a default that was read once and first.
+
+    Such a default reads slow, so that a pick measured slower than it is slower indeed.
+    """
+    default = recorded.default_index
+    assert default is not None
+    quality = recorded.label_quality[default]
+    if quality is LabelQuality.SINGLE_FIRST:
+        quality = LabelQuality.SINGLE
+    n_readings = int(recorded.n_readings[default])
+    of_default = noise.noise_floor_log(recorded.default_us, n_readings, quality)
+    return _with_typical(recorded, of_default)
+
+
+def _with_typical(recorded: WorkloadData, of_default_log: float) -> float:
     typical = float(np.nanmedian(recorded.noise_floor_log[recorded.is_ok]))
-    return float(np.hypot(of_default, typical))
+    return float(np.hypot(of_default_log, typical))

@@ -39,6 +39,9 @@ class LabelledWorkload:
         analytic_us: float64[n], first-principles estimate, to rank by.
         default_us: Measured microseconds of the default.
         noise_floor_log: Log ratios closer to 0 than this are ties.
+        harm_floor_log: Slower than the default by more than this log ratio is harm. No
+            wider for a default that was read once and first, and so perhaps slow: that
+            can hide harm and never feign it.
         configs: Canonical configs.
         config_ids: As the log spells them.
     """
@@ -58,6 +61,7 @@ class LabelledWorkload:
     analytic_us: npt.NDArray[np.float64]
     default_us: float
     noise_floor_log: float
+    harm_floor_log: float
     configs: tuple[Config, ...]
     config_ids: tuple[str, ...]
 

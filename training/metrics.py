@@ -1,7 +1,7 @@
 """What a pick is worth, in numbers that can be compared between workloads.
 
 A *speed-up* is default time / pick time. A failed pick is charged 0.1: it did not run.
-*Harm* is a speed-up below 1 by more than the workload's noise floor. *Regret* is pick
+*Harm* is a speed-up below 1 by more than noise. *Regret* is pick
 time / best known time - 1, and 0 within the noise floor. *Regret@k* is what is left
 after measuring the default and the k best-ranked others and keeping the fastest.
 """
@@ -29,7 +29,7 @@ class Outcome:
         regret: Pick time / best known time - 1, 0 within noise.
         regret_at: By k, the same after measuring the default and the k best-ranked.
         best_speedup: Default time / best known time.
-        noise_floor_log: Of the workload.
+        harm_floor_log: Slower than the default by more than this is harm.
         failed: Whether the pick did not run.
     """
 
@@ -37,13 +37,13 @@ class Outcome:
     regret: float
     regret_at: dict[int, float]
     best_speedup: float
-    noise_floor_log: float
+    harm_floor_log: float
     failed: bool
 
     @property
     def is_harm(self) -> bool:
         """Whether the pick is slower than the default beyond noise."""
-        return self.failed or np.log(self.speedup) < -self.noise_floor_log
+        return bool(self.failed or np.log(self.speedup) < -self.harm_floor_log)
 
 
 def outcome(
@@ -53,6 +53,7 @@ def outcome(
     pick: int,
     order: Sequence[int],
     noise_floor_log: float,
+    harm_floor_log: float,
     ks: Sequence[int] = (1, 3, 5),
 ) -> Outcome:
     """Judge one pick by what was measured.
@@ -64,6 +65,7 @@ def outcome(
         pick: What was picked.
         order: The ranking, best first, with or without the default.
         noise_floor_log: Log ratios closer than this are ties.
+        harm_floor_log: Slower than the default by more than this is harm.
         ks: How many to measure besides the default.
     """
     logs = np.where(is_ok, log_ratio, np.inf)
@@ -82,7 +84,7 @@ def outcome(
         regret=_regret(picked - best, noise_floor_log),
         regret_at=regret_at,
         best_speedup=float(np.exp(-best)),
-        noise_floor_log=noise_floor_log,
+        harm_floor_log=harm_floor_log,
         failed=failed,
     )
 
@@ -149,7 +151,7 @@ def summary(outcomes: Sequence[Outcome], groups: Sequence[str]) -> dict[str, flo
         "speedup_high": high,
         "speedup_worst": min(speedups, default=1.0),
         "best_geomean": geomean([one.best_speedup for one in outcomes]),
-        "harm_share": sum(bool(one.is_harm) for one in outcomes) / n,
+        "harm_share": sum(one.is_harm for one in outcomes) / n,
         "failed_share": sum(one.failed for one in outcomes) / n,
         "regret_mean": sum(one.regret for one in outcomes) / n,
     }

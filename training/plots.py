@@ -39,7 +39,7 @@ def speedup_figure(evaluation: Evaluation) -> Figure:
     figure, axes = _canvas(9.0, 1.9 + 0.34 * max(n, 3))
     rows = np.arange(n)
     best = np.array([one.gated.best_speedup for one in judged])
-    floor = np.array([one.workload.noise_floor_log for one in judged])
+    floor = np.array([one.workload.harm_floor_log for one in judged])
     axes.barh(
         rows,
         np.exp(floor) - np.exp(-floor),

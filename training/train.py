@@ -91,6 +91,7 @@ def train(
         schema_hash=schema.hash,
         group_hashes=dict(schema.group_hashes),
         feature_names=tuple(schema.names),
+        n_bags=forest.n_bags,
         n_rank_trees=forest.n_rank_trees,
         n_trees=forest.n_trees,
         booster_sha256=hashlib.sha256(trees).hexdigest(),

@@ -1,0 +1,251 @@
+"""The gate: opens on a planted gain, stays shut on noise, and keeps its guards."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import SCHEMA
+from synthetic import make_corpus
+
+from costmodel.card import GateCard
+from costmodel.forest import Predictions
+from costmodel.gate import GUARDS
+from costmodel.gate import Gate
+from costmodel.gate import ranked
+from costmodel.training.calibrate import PRIOR_MARGIN_LOG
+from costmodel.training.calibrate import CalibrationPoint
+from costmodel.training.calibrate import broken_promise_bound
+from costmodel.training.calibrate import margin_of
+from costmodel.training.calibrate import smallest_safe_margin
+from costmodel.training.fit import FitSettings
+from costmodel.training.judge import GATED
+from costmodel.training.train import train
+from costmodel.types import PickSource
+from costmodel.types import ReasonCode
+
+QUICK = FitSettings(n_bags=3, n_trees=40, n_validity_trees=20, learning_rate=0.15)
+N_FEATURES = len(SCHEMA)
+
+
+def _card(**changes) -> GateCard:
+    card = GateCard(
+        margin_log={"dot": 0.08, "other": 0.14},
+        range_low=(-100.0,) * N_FEATURES,
+        range_high=(100.0,) * N_FEATURES,
+        max_outside=0.1,
+        min_valid_probability=0.7,
+    )
+    return dataclasses.replace(card, **changes)
+
+
+def _rows(n: int, n_dots: float = 1.0) -> np.ndarray:
+    """Rows that differ from the default (row 0) in one harmless feature."""
+    rows = np.zeros((n, N_FEATURES), dtype=np.float32)
+    rows[:, SCHEMA.index("num_warps_log2")] = 2.0
+    rows[:, SCHEMA.index("x2")] = np.arange(n)
+    rows[:, SCHEMA.index("d_x2")] = np.arange(n)
+    rows[:, SCHEMA.index("w_n_dots")] = n_dots
+    return rows
+
+
+def _decide(gains, rows=None, valid=None, promoted=True, card=None, n_dots=1.0):
+    gains = np.array(gains, dtype=np.float32)
+    rows = _rows(len(gains), n_dots) if rows is None else rows
+    valid = np.ones_like(gains) if valid is None else np.array(valid, np.float32)
+    gate = Gate(card or _card(), SCHEMA)
+    scores = gate.bounded(rows, Predictions(gains, np.zeros_like(gains), valid))
+    keys = [f"{i:03d}" for i in range(len(gains))]
+    return gate.decide(rows, scores, 0, promoted, keys)
+
+
+def test_a_certain_gain_opens() -> None:
+    decision = _decide([0.0, 0.3, 0.1])
+    assert decision.index == 1
+    assert decision.reason is ReasonCode.GAIN_CERTAIN
+    assert "1.35x" in decision.detail
+    assert decision.order == (1, 2)
+
+
+def test_a_gain_below_the_margin_does_not() -> None:
+    decision = _decide([0.0, 0.05])
+    assert decision.index is None
+    assert decision.reason is ReasonCode.GAIN_BELOW_MARGIN
+
+
+def test_the_margin_depends_on_the_class() -> None:
+    assert _decide([0.0, 0.1], n_dots=1.0).index == 1
+    assert _decide([0.0, 0.1], n_dots=0.0).index is None
+
+
+def test_no_predicted_gain_keeps_the_default() -> None:
+    decision = _decide([0.0, -0.1, -0.2])
+    assert decision.index is None
+    assert decision.reason is ReasonCode.DEFAULT_RANKED_FIRST
+
+
+def test_the_default_alone() -> None:
+    decision = _decide([0.0])
+    assert decision.index is None
+    assert decision.order == ()
+
+
+def test_an_unlikely_candidate_is_passed_over() -> None:
+    decision = _decide([0.0, 0.9, 0.3], valid=[1.0, 0.4, 0.9])
+    assert decision.index == 2
+    refused = _decide([0.0, 0.9], valid=[1.0, 0.4])
+    assert refused.index is None
+    assert "40% likely" in refused.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "difference", "n_dots", "words"),
+    [
+        ("num_warps_log2", 4.0, 2.0, 0.0, "within 2x"),
+        ("num_warps_log2", 1.0, -1.0, 1.0, "4 or 8 warps"),
+        ("is_persistent", 1.0, 1.0, 0.0, "persistence"),
+        ("smem_share", 1.2, 1.1, 1.0, "shared memory"),
+    ],
+)
+def test_each_guard_refuses(name, value, difference, n_dots, words) -> None:
+    rows = _rows(2, n_dots)
+    rows[1, SCHEMA.index(name)] = value
+    rows[1, SCHEMA.index(f"d_{name}")] = difference
+    decision = _decide([0.0, 0.9], rows=rows)
+    assert decision.index is None
+    assert words in decision.detail
+
+
+def test_guards_have_words() -> None:
+    assert len({guard.words for guard in GUARDS}) == len(GUARDS)
+
+
+def test_a_strange_workload_is_refused_with_a_name() -> None:
+    rows = _rows(2)
+    for name in ("w_0", "w_1", "x0"):
+        rows[:, SCHEMA.index(name)] = 1e6
+    decision = _decide([0.0, 0.9], rows=rows)
+    assert decision.reason is ReasonCode.OUT_OF_RANGE
+    assert "x0=1e+06" in decision.detail
+
+
+def test_without_a_rule_expected_gain_is_enough() -> None:
+    decision = _decide([0.0, 0.05], promoted=False)
+    assert decision.index == 1
+    assert decision.reason is ReasonCode.NO_HELION_RULE
+
+
+def test_without_a_rule_failures_are_counted() -> None:
+    # 60 % of ln 3 and 40 % of ln 0.1 is a loss; the surer, smaller gain wins.
+    decision = _decide([0.0, 1.1, 0.8], valid=[1.0, 0.6, 0.99], promoted=False)
+    assert decision.index == 2
+    assert _decide([0.0, 0.3], valid=[1.0, 0.7], promoted=False).index is None
+
+
+@given(st.lists(st.floats(-2, 2, width=32), min_size=1, max_size=10), st.booleans())
+def test_what_passes_beats_its_margin(gains, promoted) -> None:
+    decision = _decide([0.0, *gains], promoted=promoted)
+    if decision.index is None:
+        return
+    margin = 0.08 if promoted else 0.0
+    assert [0.0, *gains][decision.index] > margin
+    assert sorted(decision.order) == list(range(1, len(gains) + 1))
+
+
+def test_ties_go_to_the_smaller_text() -> None:
+    values = np.array([0.0, 1.0, 1.0], dtype=np.float32)
+    assert ranked(values, ["z", "b", "a"], default_index=0) == (2, 1)
+    assert ranked(values, ["z", "a", "b"], default_index=0) == (1, 2)
+
+
+def _point(promised: float, kept: float) -> CalibrationPoint:
+    return CalibrationPoint("dot", promised, kept, noise_floor_log=0.02)
+
+
+def test_margin_is_zero_where_every_promise_is_kept() -> None:
+    assert smallest_safe_margin([_point(0.1, 0.1), _point(0.3, 0.2)], 2) == 0.0
+
+
+def test_margin_rises_above_the_worst_broken_promise() -> None:
+    points = [_point(0.1, -0.2), _point(0.2, -0.04), _point(0.4, 0.3)]
+    # The third would pass a margin of 0.2; the first two are harm among three.
+    assert smallest_safe_margin(points, 3) == pytest.approx(0.2)
+
+
+def test_a_rare_small_harm_is_allowed_a_disaster_is_not() -> None:
+    kept = [_point(0.1, 0.1)] * 39
+    assert smallest_safe_margin([*kept, _point(0.2, -0.04)], 40) == 0.0
+    assert smallest_safe_margin([*kept, _point(0.2, -0.3)], 40) == pytest.approx(0.2)
+
+
+def test_few_workloads_leave_the_prior() -> None:
+    prior = PRIOR_MARGIN_LOG["dot"]
+    assert margin_of([], 0, prior) == prior
+    few = margin_of([_point(0.1, 0.1)] * 4, 4, prior)
+    many = margin_of([_point(0.1, 0.1)] * 200, 200, prior)
+    assert prior > few > many > 0.0
+
+
+def test_broken_promises_raise_the_margin_at_once() -> None:
+    prior = PRIOR_MARGIN_LOG["dot"]
+    assert margin_of([_point(0.5, -0.5)], 1, prior) > 0.5
+    # Promises that are kept or exceeded say nothing against the model.
+    exceeded = [_point(0.1, 0.6), _point(0.2, 0.2)]
+    assert broken_promise_bound(exceeded) == 0.0
+    assert broken_promise_bound([*exceeded, _point(0.3, 0.1)]) > 0.0
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(-1.0, 1.0)), max_size=30),
+    st.integers(0, 50),
+)
+def test_a_margin_keeps_its_promise(pairs, more) -> None:
+    points = [_point(*pair) for pair in pairs]
+    n = len(points) + more
+    margin = smallest_safe_margin(points, n)
+    passed = [point for point in points if point.promised_log > margin]
+    assert not any(point.is_disaster for point in passed)
+    assert sum(point.is_harm for point in passed) <= 0.03 * n
+    assert margin_of(points, n, 0.08) >= margin
+
+
+@pytest.fixture(scope="module")
+def planted():
+    corpus = make_corpus(5, planted=True, n_configs=30, failure_share=0.0)
+    return train(corpus, SCHEMA, "digest", QUICK)
+
+
+@pytest.fixture(scope="module")
+def noise():
+    corpus = make_corpus(9, planted=False, n_configs=30, failure_share=0.0)
+    return train(corpus, SCHEMA, "digest", QUICK)
+
+
+def test_a_planted_gain_opens_the_gate(planted) -> None:
+    judged = planted.by_family.judged
+    learned = [one for one in judged if one.choice.source is PickSource.LEARNED]
+    assert len(learned) >= 6
+    numbers = planted.by_family.summary_of(GATED)
+    assert numbers["speedup_geomean"] > 1.25
+    assert numbers["harm_share"] == 0.0
+
+
+def test_noise_keeps_the_gate_shut(noise) -> None:
+    for one in noise.by_family.judged:
+        assert one.choice.source is PickSource.DEFAULT
+        assert one.gated.speedup == 1.0
+    assert noise.by_family.summary_of(GATED)["harm_share"] == 0.0
+    # Blind trust in the same model would have lost.
+    assert noise.by_family.summary_of("costmodel, no gate")["harm_share"] > 0.0
+
+
+def test_a_twin_of_the_default_does_not_hide_a_gain() -> None:
+    rows = _rows(3)
+    rows[1] = rows[0]  # differs in dead knobs only
+    decision = _decide([0.0, 0.0, 0.05], rows=rows)
+    assert decision.reason is ReasonCode.GAIN_BELOW_MARGIN
+    assert "1.05x" in decision.detail
+    assert _decide([0.0, 0.0, 0.3], rows=rows).index == 2
