@@ -36,6 +36,7 @@ _TORCH = frozenset(
 # C++ functions of torch that touch files or foreign memory.
 _TORCH_REFUSED = frozenset({"from_file", "frombuffer"})
 _HELION = frozenset({"cdiv", "next_power_of_2"})
+_DTYPE_QUESTIONS = (["itemsize"], ["is_floating_point"], ["is_signed"])
 # Methods that leave the world of fake tensors, and attributes that lead to frames or
 # reach names inside format strings.
 _ATTRIBUTES_REFUSED = frozenset(
@@ -140,10 +141,12 @@ def _is_plain(function: ast.FunctionDef) -> bool:
             return False
         if isinstance(node, _EXPRESSIONS_REFUSED):
             return False
+        if isinstance(node, ast.Attribute) and (
+            node.attr.startswith("_") or node.attr in _ATTRIBUTES_REFUSED
+        ):
+            return False
         if isinstance(node, ast.Attribute) and id(node) not in bases:
             chain = _chain(node)
-            if node.attr.startswith("_") or node.attr in _ATTRIBUTES_REFUSED:
-                return False
             if chain and chain[0].id in roots:
                 found = _resolves(roots[chain[0].id], chain[1])
                 if not found:
@@ -191,9 +194,10 @@ def _resolves(module: ModuleType, attributes: list[str]) -> bool:
                 return False
             module = value
             continue
+        rest = attributes[position + 1 :]
         # A dtype may be asked for its size; nothing else here has useful attributes.
-        last = position == len(attributes) - 1 or isinstance(value, torch.dtype)
-        return last and _is_usable(module, attribute, value)
+        asked = isinstance(value, torch.dtype) and rest in _DTYPE_QUESTIONS
+        return (not rest or asked) and _is_usable(module, attribute, value)
     return False
 
 

@@ -19,7 +19,7 @@ from costmodel.arguments import parse_argument
 from costmodel.hardware import load_hardware
 from costmodel.target import bind
 
-GPUS = ("T4", "A100", "L40S", "H200", "B200", "B300", "RTX-5090", "GB10")
+GPUS = ("A100", "H200", "B200", "RTX-5090")
 
 
 @helion.kernel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,16 +26,19 @@ def _sources(*rooms: str) -> list[Path]:
     return files
 
 
-def _imports(path: Path, *, top_level_only: bool = False) -> Iterator[str]:
+@functools.cache
+def _imports(path: Path) -> tuple[str, ...]:
     """Dotted names of everything a file imports, `if TYPE_CHECKING` blocks excepted."""
+    return tuple(_read_imports(path))
+
+
+def _read_imports(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     nodes: list[ast.AST] = [tree]
     while nodes:
         node = nodes.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             nodes.extend(node.orelse)
-            continue
-        if top_level_only and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -50,16 +54,11 @@ def _is(name: str, *packages: str) -> bool:
     return any(name == p or name.startswith(f"{p}.") for p in packages)
 
 
-def _who_imports(
-    files: list[Path], *packages: str, top_level_only: bool = False
-) -> set[str]:
+def _who_imports(files: list[Path], *packages: str) -> set[str]:
     return {
         str(file.relative_to(ROOT))
         for file in files
-        if any(
-            _is(name, *packages)
-            for name in _imports(file, top_level_only=top_level_only)
-        )
+        if any(_is(name, *packages) for name in _imports(file))
     }
 
 
