@@ -1,0 +1,164 @@
+"""MLflow: one run with everything in it, and a champion only for a better result."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import pytest
+from synthetic import SCHEMA
+from synthetic import make_corpus
+
+from costmodel.errors import TrackingError
+from costmodel.training.champion import Standing
+from costmodel.training.champion import beats
+from costmodel.training.fit import FitSettings
+from costmodel.training.tracking import CHAMPION
+from costmodel.training.tracking import URI_VARIABLE
+from costmodel.training.tracking import track
+from costmodel.training.tracking import tracking_uri
+from costmodel.training.tracking import ui_command
+from costmodel.training.train import train
+
+QUICK = FitSettings(n_bags=1, n_trees=10, n_validity_trees=5, learning_rate=0.3)
+
+STANDING = Standing(
+    corpus_digest="abc",
+    protocol="leave one family out",
+    n_workloads=8,
+    harm_share=0.0,
+    speedup=1.05,
+    regret_at_5=0.02,
+)
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return make_corpus(0, planted=True, n_families=3, n_configs=20)
+
+
+@pytest.fixture(scope="module")
+def training(corpus):
+    return train(corpus, SCHEMA, "d" * 64, QUICK, name="toy")
+
+
+@pytest.fixture
+def own_store(monkeypatch, tmp_path):
+    monkeypatch.delenv(URI_VARIABLE, raising=False)
+    return tmp_path
+
+
+def _track(training, corpus, root, **options):
+    return track(
+        training, corpus, audit_text="kept 60", corpus_name="toys", root=root, **options
+    )
+
+
+@pytest.mark.slow
+def test_one_run_holds_everything(training, corpus, own_store) -> None:
+    import mlflow
+
+    tracked = _track(training, corpus, own_store, artifacts={"toy.json": b"{}"})
+    assert URI_VARIABLE not in os.environ
+    assert tracked.is_champion
+    assert tracked.why == "first version of this model"
+    client = mlflow.MlflowClient(tracking_uri=tracked.uri)
+    run = client.get_run(tracked.run_id)
+    assert float(run.data.params["n_trees"]) == QUICK.n_trees
+    assert run.data.tags["schema_hash"] == SCHEMA.hash
+    assert run.data.tags["corpus_digest"] == "d" * 64
+    assert "git_commit" in run.data.tags
+    assert "version.xgboost" in run.data.tags
+    metrics = training.model.card.metrics
+    for name in ("speedup_geomean", "harm_share", "regret_at_5"):
+        assert run.data.metrics[name] == pytest.approx(metrics[name])
+    curve = client.get_metric_history(tracked.run_id, "round_held_out_rmse")
+    assert [point.step for point in curve] == list(range(QUICK.n_trees))
+    (used,) = run.inputs.dataset_inputs
+    assert used.dataset.digest == "d" * 36
+    assert used.dataset.name == "toys"
+    files = {
+        file.path
+        for folder in ("", "evaluation", "plots", "published")
+        for file in client.list_artifacts(tracked.run_id, folder)
+    }
+    assert {
+        "audit.txt",
+        "model_card.json",
+        "evaluation/leave_one_family_out.txt",
+        "plots/speedup.png",
+        "plots/regret.png",
+        "plots/importance.png",
+        "published/toy.json",
+    } <= files
+    version = client.get_model_version_by_alias("toy", CHAMPION)
+    assert str(version.version) == tracked.model_version
+    assert (own_store / "mlruns" / "mlflow.db").exists()
+    # The same result again is no better.
+    again = _track(training, corpus, own_store)
+    assert not again.is_champion
+    assert again.why == "equal to champion version 1"
+    # The logged trees predict what the model's ranking trees do.
+    mlflow.set_tracking_uri(tracked.uri)
+    try:
+        loaded = mlflow.xgboost.load_model(f"models:/toy@{CHAMPION}")
+    finally:
+        os.environ.pop(URI_VARIABLE, None)
+    assert loaded.num_boosted_rounds() == training.model.card.n_rank_trees
+
+
+def test_a_store_that_cannot_be_is_one_clear_line(training, corpus, own_store) -> None:
+    blocker = own_store / "file"
+    blocker.write_text("not a folder")
+    with pytest.raises(TrackingError, match="the model is not lost") as caught:
+        _track(training, corpus, blocker)
+    assert "\n" not in str(caught.value)
+    assert URI_VARIABLE not in os.environ
+
+
+def test_the_store_of_the_environment_wins(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv(URI_VARIABLE, "http://team:5000")
+    assert tracking_uri(tmp_path) == "http://team:5000"
+    assert ui_command().endswith("http://team:5000")
+    monkeypatch.delenv(URI_VARIABLE)
+    assert tracking_uri() == "sqlite:///mlruns/mlflow.db"
+    assert ui_command() == "mlflow ui --backend-store-uri sqlite:///mlruns/mlflow.db"
+
+
+def test_the_first_version_is_champion() -> None:
+    assert beats(STANDING, None, "") == (True, "first version of this model")
+
+
+@pytest.mark.parametrize(
+    ("change", "won"),
+    [
+        ({"speedup": 1.06}, True),
+        ({"speedup": 1.04}, False),
+        ({"harm_share": 0.1, "speedup": 1.5}, False),
+        ({"regret_at_5": 0.01}, True),
+        ({"regret_at_5": 0.03}, False),
+        ({}, False),
+    ],
+)
+def test_only_better_on_the_same_evaluation(change, won) -> None:
+    mine = dataclasses.replace(STANDING, **change)
+    assert beats(mine, STANDING, "3")[0] is won
+    if change:
+        assert beats(STANDING, mine, "3")[0] is not won
+
+
+@pytest.mark.parametrize("field", ["corpus_digest", "protocol"])
+def test_other_evaluations_are_not_compared(field) -> None:
+    mine = dataclasses.replace(STANDING, speedup=2.0, **{field: "other"})
+    won, why = beats(mine, STANDING, "3")
+    assert not won
+    assert "not comparable" in why
+
+
+def test_a_foreign_champion_stays() -> None:
+    assert Standing.from_tags({"who": "else"}) is None
+    assert not beats(STANDING, None, "7")[0]
+
+
+def test_a_standing_round_trips() -> None:
+    assert Standing.from_tags(STANDING.as_tags()) == STANDING
