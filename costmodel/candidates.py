@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from costmodel.features.extract import FeatureExtractor
 
 MOST_CANDIDATES = 512
-_MOVES_PER_CANDIDATE = 1.25  # made for each one kept: some do not fit or are twins
+_MOVES_PER_CANDIDATE = 1.5  # made for each one kept: some do not fit or are twins
 _ANALYTIC_CENTRES = 6
 _SEED_CENTRES = 8
 _MOST_ALIKE = 8  # moves of one tile and warp count, before others had their turn
@@ -103,14 +103,14 @@ class _Pool:
     def __init__(self, keys: EffectiveKeys, limit: int) -> None:
         self.kept: list[Candidate] = []
         self._keys = keys
-        self._seen: set[str] = set()
+        self._seen: set[tuple[Any, ...]] = set()
         self._limit = max(1, limit)
 
     def add(self, candidate: Candidate) -> bool:
         """Keep it unless its program is known or there is no room."""
         if len(self.kept) >= self._limit:
             return False
-        key = self._keys.key_of_full(candidate.config)
+        key = self._keys.parts_of_full(candidate.config)
         if key in self._seen:
             return False
         self._seen.add(key)
@@ -189,4 +189,9 @@ def _usable(
     if not configs:
         return np.zeros(0, dtype=np.bool_)
     fits = feasible(extractor, configs)
+    if any(knob.inside is not None for knob in facts.knobs):
+        # Helion would compile another config than the one that was looked at.
+        for row, config in enumerate(configs):
+            blocks = config["block_sizes"]
+            fits[row] &= facts.bounded(blocks) == blocks
     return fits & keeps_sums_exact(facts, extractor.hardware, configs)

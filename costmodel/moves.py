@@ -115,11 +115,23 @@ def _triples(steps: list[Step]) -> Iterator[Move]:
 
 def _combined(steps: list[Step], size: int) -> Iterator[Move]:
     """Combinations of steps of different knobs, near the front of the list first."""
-    found = itertools.combinations(range(len(steps)), size)
-    for indices in sorted(found, key=lambda c: (sum(c), c)):
-        chosen = tuple(steps[i] for i in indices)
-        if len({step.knob for step in chosen}) == size:
-            yield Move(chosen)
+    n = len(steps)
+    for total in range(size * n):
+        for indices in _adding_up(total, size, 0, n):
+            chosen = tuple(steps[i] for i in indices)
+            if len({step.knob for step in chosen}) == size:
+                yield Move(chosen)
+
+
+def _adding_up(total: int, size: int, low: int, n: int) -> Iterator[tuple[int, ...]]:
+    """Rising indices in [low, n) that sum to `total`."""
+    if size == 1:
+        if low <= total < n:
+            yield (total,)
+        return
+    for first in range(low, min(n, total + 1)):
+        for rest in _adding_up(total - first, size - 1, first + 1, n):
+            yield (first, *rest)
 
 
 def _mixed(tile: list[Step], structure: list[Step], n_tile: int) -> Iterator[Move]:

@@ -104,7 +104,7 @@ class EffectiveKeys:
 
     def key_of_full(self, full: Config) -> str:
         """Key of a config in canonical form; 32 hex digits."""
-        parts = repr(self._parts(full)).encode()
+        parts = repr(self.parts_of_full(full)).encode()
         return hashlib.blake2b(parts, digest_size=16).hexdigest()
 
     def indexing(self, full: Config) -> tuple[str, ...]:
@@ -123,73 +123,71 @@ class EffectiveKeys:
                 ):
                     value = "pointer"
             found.append(value)
-        if self._rolls(full):
+        if _rolls(full):
             return tuple(found)
         return tuple(found[: len(self._operations)])
 
-    def _rolls(self, full: Config) -> bool:
-        """Whether a reduction is rolled: then slots count another program."""
-        return any(loop is not None for loop in full.get("reduction_loops") or ())
-
-    def _parts(self, full: Config) -> tuple[Any, ...]:
-        indexing = self.indexing(full)
-        asked = (*(full.get("indexing") or ()), *(full.get("atomic_indexing") or ()))
-        asks = "tensor_descriptor" in asked
-        has = "tensor_descriptor" in (*indexing, *(full.get("atomic_indexing") or ()))
+    def parts_of_full(self, full: Config) -> tuple[Any, ...]:
+        """What the key is made of, hashable: equal exactly where keys are equal."""
+        atomics = full.get("atomic_indexing") or ()
+        asks = "tensor_descriptor" in (full.get("indexing") or ()) or (
+            "tensor_descriptor" in atomics
+        )
+        indexing = self.indexing(full) if asks else ()
+        has = "tensor_descriptor" in indexing or "tensor_descriptor" in atomics
         persistent = full.get("pid_type") in _PERSISTENT
-        rolled = self._rolls(full)
+        rolled = _rolls(full)
         stages = full.get("num_stages")
         if not (self._loops or rolled or persistent):
             stages = 1  # nothing to pipeline
-        rest = tuple(
-            (key, _frozen(value))
+        rest = [
+            (key, tuple(map(_frozen, value)) if type(value) is list else value)
             for key, value in full.items()
-            if key not in _HANDLED and not (key in _ONLY_PERSISTENT and not persistent)
-        )
+            if key not in _HANDLED and (persistent or key not in _ONLY_PERSISTENT)
+        ]
+        rest.sort(key=_first)
         return (
-            indexing,
+            indexing if has else (),
             self._evictions(full, rolled),
-            bool(full.get("host_tensor_descriptors")) and has,
+            has and bool(full.get("host_tensor_descriptors")),
             self._ranges(full, asks, persistent),
             stages,
             self._groupings(full),
-            tuple(sorted(rest)),
+            tuple(rest),
         )
 
     def _evictions(self, full: Config, rolled: bool) -> tuple[str, ...]:
         """Policies of emitted loads."""
-        asked = list(full.get("load_eviction_policies") or ())
-        if rolled:
-            return tuple(asked)
-        if len(asked) < self._n_loads:
-            # Some load has a policy of its own and no slot: which one is not known.
+        asked = full.get("load_eviction_policies") or ()
+        # Fewer entries than loads: some load has a policy of its own and no slot, and
+        # which one is not known.
+        if rolled or len(asked) < self._n_loads:
             return tuple(asked)
         return tuple(asked[: self._n_loads])
 
     def _ranges(self, full: Config, asks: bool, persistent: bool) -> tuple[Any, ...]:
         """The `range_*` knobs after Helion's own resets."""
-        on_host = bool(full.get("host_tensor_descriptors"))
-        static = any(full.get("static_ranges") or ())
-        found = []
+        found: list[tuple[Any, ...]] = []
         for name, neutral in _RANGE_NEUTRAL.items():
-            values = list(full.get(name) or ())
+            values = full.get(name) or ()
             if not persistent and len(values) == self._n_ranges:
+                values = list(values)
                 for slot in self._grid_slots:
                     values[slot] = neutral
-            if asks and name == "range_num_stages" and not on_host:
-                values = [0] * len(values)
-            if asks and name == "range_unroll_factors":
-                if int(full.get("num_stages") or 1) > 1:
-                    values = [0] * len(values)
-            found.append((name, tuple(values)))
-        return (*found, static)
+            found.append(tuple(values))
+        if asks:
+            on_host = full.get("host_tensor_descriptors")
+            if not on_host:
+                found[_RANGE_STAGES] = (0,) * len(found[_RANGE_STAGES])
+            if int(full.get("num_stages") or 1) > 1:
+                found[_RANGE_UNROLL] = (0,) * len(found[_RANGE_UNROLL])
+        return tuple(found)
 
     def _groupings(self, full: Config) -> tuple[Any, ...]:
         """L2 grouping; a flattened grid has none."""
-        groups = list(full.get("l2_groupings") or ())
-        flat = list(full.get("flatten_loops") or ())
-        if self._one_root and len(groups) == 1 and flat == [True]:
-            groups = [1]
+        groups = full.get("l2_groupings") or ()
+        if self._one_root and len(groups) == 1 and full.get("flatten_loops") == [True]:
+            return (1,)
         return tuple(groups)
 
 
@@ -204,6 +202,9 @@ _HANDLED = frozenset(
     }
 )
 _ONLY_PERSISTENT = frozenset({"num_sm_multiplier", "maxnreg"})
+_RANGE_NAMES = tuple(_RANGE_NEUTRAL)
+_RANGE_STAGES = _RANGE_NAMES.index("range_num_stages")
+_RANGE_UNROLL = _RANGE_NAMES.index("range_unroll_factors")
 
 
 def effective_key(
@@ -243,10 +244,18 @@ def range_slots(graph: KernelGraph) -> tuple[tuple[int, ...], int]:
     return tuple(grids), n_entries
 
 
+def _rolls(full: Config) -> bool:
+    """Whether a reduction is rolled: then slots count another program."""
+    loops = full.get("reduction_loops")
+    return bool(loops) and loops != [None] * len(loops or ())
+
+
+def _first(pair: tuple[str, Any]) -> str:
+    return pair[0]
+
+
 def _frozen(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_frozen(item) for item in value)
-    return repr(value)
+    return tuple(map(_frozen, value)) if type(value) is list else value
 
 
 def _operation(graph: KernelGraph, entry: EmittedAccess) -> _Operation:

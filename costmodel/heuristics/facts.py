@@ -6,6 +6,7 @@ of `block_sizes` (a *knob*), by an entry of `reduction_loops`, or by nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from costmodel.types import KernelClass
@@ -22,6 +23,8 @@ class Knob:
         on_grid: Whether programs are spread along it; else a loop walks it.
         choices: Legal sizes, ascending; powers of two.
         searched: Those that Helion's own search would use, ascending.
+        inside: Slot of the knob whose tile bounds this one's loop, or None: Helion
+            cuts a larger size down to that tile.
     """
 
     slot: int
@@ -30,6 +33,7 @@ class Knob:
     on_grid: bool
     choices: tuple[int, ...]
     searched: tuple[int, ...]
+    inside: int | None = None
 
     def nearest(self, size: float) -> int:
         """The largest legal size that is not above `size`, else the smallest."""
@@ -173,6 +177,14 @@ class Facts:
     def loop_knobs(self) -> tuple[Knob, ...]:
         """Knobs that a device loop walks."""
         return tuple(k for k in self.knobs if not k.on_grid and k.slot in self.active)
+
+    def bounded(self, blocks: Sequence[int]) -> list[int]:
+        """Block sizes with loops inside a tile cut down to that tile, as Helion does."""
+        sizes = list(blocks)
+        for knob in self.knobs:
+            if knob.inside is not None:
+                sizes[knob.slot] = min(sizes[knob.slot], sizes[knob.inside])
+        return sizes
 
     def lane_slot(self) -> int | None:
         """Knob along which the largest tensor is contiguous; None for a fixed row."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MOST_PROPOSALS = 20
 _SHAPES_KEPT = 12
+_SPILL_TOLERATED = 80.0  # registers a thread
 
 
 def propose(
@@ -56,7 +57,13 @@ def propose(
     """
     facts = facts if facts is not None else read_facts(graph, space)
     hardware = extractor.hardware
-    drafts = _by_class(facts, plain_config(default), hardware)
+    drafts = [
+        Draft(
+            {**d.config, "block_sizes": facts.bounded(d.config.get("block_sizes", ()))},
+            d.reason,
+        )
+        for d in _by_class(facts, plain_config(default), hardware)
+    ]
     drafts = [d for d in drafts if space is None or not space.objections(d.config)]
     drafts = distinct(drafts, MOST_PROPOSALS)
     if not drafts:
@@ -127,8 +134,9 @@ def _runnable(extractor: FeatureExtractor, drafts: list[Draft]) -> list[Draft]:
         rows = np.flatnonzero(fits)
         resources = extractor.resources([configs[i] for i in rows])
         spilled[rows] = resources.spilled_bytes / (4.0 * resources.threads)
-    # 32 registers a thread over the limit are within the estimate's error.
-    order = sorted(np.flatnonzero(fits), key=lambda i: (spilled[i] > 32.0, i))
+    # 80 registers a thread over the limit: below that the estimate is often wrong, or
+    # the spill is outside the loop (128 x 256 accumulators with an epilogue).
+    order = sorted(np.flatnonzero(fits), key=lambda i: (spilled[i] > _SPILL_TOLERATED, i))
     return [drafts[int(i)] for i in order]
 
 

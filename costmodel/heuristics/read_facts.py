@@ -14,6 +14,7 @@ from costmodel.features.effective import range_slots
 from costmodel.features.emission import EmittedAccess
 from costmodel.features.emission import emitted_accesses
 from costmodel.features.graph import KernelGraph
+from costmodel.features.loops import BoundKind
 from costmodel.features.memory import DimKind
 from costmodel.features.ops import OpKind
 from costmodel.features.ops import is_float8
@@ -105,7 +106,29 @@ def _knobs(graph: KernelGraph, space: ConfigSpace | None) -> tuple[Knob, ...]:
                 searched=searched,
             )
         )
-    return tuple(knobs)
+    inside = _inside(graph)
+    return tuple(
+        replace(knob, inside=outer)
+        if (outer := inside.get(knob.slot)) is not None
+        # A loop that Helion does not bound by the tile may be searched beyond it.
+        and knob.choices[-1] == knobs[outer].choices[-1]
+        else knob
+        for knob in knobs
+    )
+
+
+def _inside(graph: KernelGraph) -> dict[int, int]:
+    """Outer slot of each knob that walks a tile of another knob."""
+    found: dict[int, int] = {}
+    for axes in graph.loops.values():
+        for axis in axes:
+            if axis.outer is None or axis.bound is BoundKind.FREE:
+                continue
+            inner, outer = graph.blocks[axis.block], graph.blocks[axis.outer]
+            if inner.kind is outer.kind is BlockKind.TUNABLE and inner.slot != outer.slot:
+                assert inner.slot is not None and outer.slot is not None
+                found[inner.slot] = outer.slot
+    return found
 
 
 def _smallest_dot_sides(graph: KernelGraph) -> dict[int, int]:
