@@ -42,6 +42,7 @@ from costmodel.datasets.workloads.workload import Workload
 
 _WORKERS = 5  # one times for a quarter of its cycle; the others bind and compile
 _LAST_START_S = 25.0  # no workload starts with less time left: it could not finish
+_TRACEBACK_LINES = 25
 _GRACE_S = 12.0  # from the end of the time to killing: the last ones finish reading
 
 
@@ -167,7 +168,11 @@ class Campaign:
             path = self._work / f"failures-{time.time():.0f}.jsonl"
             lines = [json.dumps(one) + "\n" for one in self._failures]
             path.write_text("".join(lines), encoding="utf-8")
-            self._archive.add([path])
+            said = [worker.stderr_path for worker in self._workers]
+            self._archive.add([path, *(one for one in said if one.exists())])
+        if not self._progress.n_done:
+            for worker in self._workers:
+                print_line(worker.last_words(_TRACEBACK_LINES))
 
 
 class Progress:

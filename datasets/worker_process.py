@@ -27,7 +27,7 @@ _START = "start"
 # most a few launches. Compiling is silent for as long as the slowest compiles take.
 _STALL_LIMITS_S = {_START: 180.0, COMPILE: 180.0, MEASURE: 60.0, WAIT: float("inf")}
 _POLL_S = 0.5
-_STDERR_TAIL_BYTES = 2_000
+_STDERR_TAIL_BYTES = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class WorkerProcess:
             process.stdin.flush()
         except OSError:
             self.kill()
-            return Outcome(error=f"worker died: {self._last_words()}")
+            return Outcome(error=self._died())
         return self._watch(process, kill_at_s)
 
     def _watch(self, process: subprocess.Popen[bytes], kill_at_s: float) -> Outcome:
@@ -116,9 +116,7 @@ class WorkerProcess:
                 return Outcome(error="out of time")
             if process.poll() is not None:
                 self.kill()
-                return Outcome(
-                    error=f"worker died: {self._last_words()}", worth_retrying=True
-                )
+                return Outcome(error=self._died(), worth_retrying=True)
             if time.monotonic() - heard > _STALL_LIMITS_S[phase]:
                 self.kill()
                 return Outcome(error=f"hung in phase {phase!r}", worth_retrying=True)
@@ -144,11 +142,16 @@ class WorkerProcess:
                 with contextlib.suppress(OSError):
                     stream.close()
 
-    def _last_words(self) -> str:
-        """End of its stderr, in one line."""
+    def last_words(self, n_lines: int) -> str:
+        """The last lines of its stderr; empty if it has said nothing."""
+        if not self.stderr_path.exists():
+            return ""
         text = self.stderr_path.read_bytes()[-_STDERR_TAIL_BYTES:]
         lines = text.decode(errors="replace").strip().splitlines()
-        return " | ".join(lines[-3:])
+        return "\n".join(lines[-n_lines:])
+
+    def _died(self) -> str:
+        return f"worker died: {' | '.join(self.last_words(3).splitlines())}"
 
 
 def worker_command(lock: Path, compile_jobs: int, hardware: str | None) -> list[str]:
