@@ -176,7 +176,7 @@ def doctor_facts(model: str | None = None) -> dict[str, Any]:
     provider = _provider(model)
     loaded = provider.model()
     problem = provider.model_problem()
-    unsupported = helion_hook.unsupported_reason()
+    unsupported = helion_hook.refusal()
     return {
         "costmodel": __version__,
         "python": sys.version.split()[0],

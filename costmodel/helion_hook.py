@@ -35,6 +35,7 @@ from costmodel.config_space import Knob
 from costmodel.config_space import Slot
 from costmodel.errors import UnreadableKernelError
 from costmodel.types import Config
+from costmodel.types import ReasonCode
 from costmodel.types import WorkloadRecord
 
 SUPPORTED_HELION = ">=1.5,<1.6"
@@ -100,15 +101,33 @@ def installed_versions() -> dict[str, str]:
     return versions
 
 
-def unsupported_reason(bound: Any = None) -> str | None:
-    """Why we cannot speak about this Helion, or this kernel, in one line; else None.
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why we step aside for a Helion or a kernel: a code to count, and words."""
+
+    code: ReasonCode
+    detail: str
+
+
+def refusal(bound: Any = None) -> Refusal | None:
+    """Why we cannot speak about this Helion, or this kernel; None where we can.
 
     Never raises, whatever Helion is installed.
     """
     try:
-        return _helion_reason() or (None if bound is None else _bound_reason(bound))
+        reason = _helion_reason()
+        if reason is not None:
+            return Refusal(ReasonCode.UNSUPPORTED_HELION, reason)
+        return None if bound is None else _bound_refusal(bound)
     except Exception as error:  # an unknown Helion may fail in any way
-        return f"cannot read Helion: {_one_line(error)}"
+        detail = f"cannot read Helion: {_one_line(error)}"
+        return Refusal(ReasonCode.UNSUPPORTED_HELION, detail)
+
+
+def unsupported_reason(bound: Any = None) -> str | None:
+    """The words of `refusal`, in one line; None where we can speak."""
+    found = refusal(bound)
+    return None if found is None else found.detail
 
 
 def record_of(bound: Any, args: Sequence[object] | None = None) -> WorkloadRecord:
@@ -319,16 +338,19 @@ def _helion_reason() -> str | None:
     return None
 
 
-def _bound_reason(bound: Any) -> str | None:
+def _bound_refusal(bound: Any) -> Refusal | None:
     from helion.runtime.ref_mode import is_ref_mode_enabled
 
     if is_ref_mode_enabled(bound.settings):
-        return "the kernel runs in Helion's interpret mode"
+        words = "the kernel runs in Helion's interpret mode"
+        return Refusal(ReasonCode.INTERPRET_MODE, words)
     backend = bound.config_spec.backend_name
     if backend != "triton":
-        return f"expected Helion's triton backend, the kernel uses {backend!r}"
+        words = f"expected Helion's triton backend, the kernel uses {backend!r}"
+        return Refusal(ReasonCode.UNSUPPORTED_BACKEND, words)
     if getattr(bound, "host_function", None) is None:
-        return "the bound kernel has no device IR"
+        words = "the bound kernel has no device IR"
+        return Refusal(ReasonCode.UNKNOWN_KERNEL, words)
     return None
 
 

@@ -128,7 +128,7 @@ class Provider:
             return _default_pick(
                 bound, ReasonCode.DISABLED, f"{DISABLE_VARIABLE} is set"
             )
-        refusal = helion_hook.unsupported_reason(bound)
+        refusal = helion_hook.refusal(bound)
         if refusal is not None:
             return _default_pick(bound, refusal.code, refusal.detail)
         view = helion_hook.view(bound, args)

@@ -55,6 +55,7 @@ class ReasonCode(enum.StrEnum):
     MODEL_REFUSED = "model_refused"
     UNKNOWN_KERNEL = "unknown_kernel"
     UNKNOWN_GPU = "unknown_gpu"
+    UNSUPPORTED_HELION = "unsupported_helion"
     UNSUPPORTED_BACKEND = "unsupported_backend"
     INTERPRET_MODE = "interpret_mode"
     DISABLED = "disabled"
