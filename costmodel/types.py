@@ -24,7 +24,7 @@ FloatArray: TypeAlias = npt.NDArray[np.float32]
 
 
 class KernelClass(enum.StrEnum):
-    """What a kernel is made of, by structure; a workload's family if it has no label."""
+    """What a kernel is made of, by structure; the family of an unlabelled workload."""
 
     POINTWISE = "pointwise"
     REDUCTION = "reduction"
