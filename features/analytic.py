@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from costmodel.features.graph import KernelGraph
+from costmodel.features.knobs import encoded
+from costmodel.features.knobs import number
 from costmodel.features.resources import Resources
 from costmodel.features.symbols import Sizes
 from costmodel.features.tiles import Tiles
@@ -29,6 +31,11 @@ _L2_LATENCY_US = 0.16
 # it back to back, in microseconds; and what a program costs to start and to retire.
 _LAUNCH_US = 2.0
 _PROGRAM_US = 0.6
+# What a dot and a reduction add to the chain of dependent instructions of a trip, in
+# microseconds: attention with small tiles takes 1.2 to 1.9 us a trip on an H200, a
+# skinny product 0.25 (this project's sample).
+_DOT_US = 0.25
+_REDUCE_US = 0.3
 # Warps an SM needs to keep its issue slots busy on independent arithmetic.
 _BUSY_WARPS = 8.0
 # Lanes for arithmetic and for special functions per SM and clock (CUDA C++
@@ -81,8 +88,8 @@ def estimate_time(
     """Estimate times of n configs on one GPU."""
     n_sms = float(hardware.n_sms)
     programs = np.maximum(np.broadcast_to(tiles.total_programs, (tiles.n,)), 1.0)
-    slots = n_sms * resources.occupancy_ctas
-    waves = programs / slots
+    resident = _resident(resources, programs, configs, n_sms)
+    waves = programs / (n_sms * resident)
     rounds = np.ceil(waves)
     # The busiest SM decides: programs come in whole numbers.
     busiest = np.ceil(programs / n_sms) * n_sms / programs
@@ -90,22 +97,19 @@ def estimate_time(
     dram_us = work.unique_bytes / (hardware.dram_gb_per_s * 1e3)
     l2_us = moved * work.sector_waste / (hardware.l2_gb_per_s * 1e3)
     tensor_us = _tensor_us(work, resources, hardware)
-    issue_us = _issue_us(work, resources, programs, hardware)
+    issue_us = _issue_us(work, resources, resident, hardware)
     in_flight, share = _bandwidth_share(
-        graph, resources, work, programs, n_sms, hardware
+        graph, resources, work, programs, resident, hardware
     )
     latency_us = rounds * _chain_us(graph, resources, work)
     spread = busiest * np.maximum(np.maximum(tensor_us, issue_us), l2_us)
-    spill = (
-        1.0
-        + resources.spilled_bytes
-        / np.maximum(resources.threads * 4.0 * float(hardware.max_regs_per_thread), 1.0)
-        * 4.0
+    spill = 1.0 + _spill_weight(graph) * resources.spill_registers / float(
+        hardware.max_regs_per_thread
     )
     memory_us = dram_us * work.sector_waste / share
     overlap = np.maximum(np.maximum(memory_us, spread * spill), latency_us)
-    # Phases overlap imperfectly: a tenth of what the slowest hides still shows.
-    rest = 0.1 * (memory_us + spread * spill + latency_us - overlap)
+    # Phases overlap imperfectly: a fifth of what the slowest hides still shows.
+    rest = 0.2 * (memory_us + spread * spill + latency_us - overlap)
     roofline = np.maximum(np.maximum(dram_us, l2_us), np.maximum(tensor_us, issue_us))
     return Estimate(
         total_us=_LAUNCH_US + overlap + rest,
@@ -121,6 +125,33 @@ def estimate_time(
         in_flight_bytes=in_flight,
         bandwidth_share=share,
     )
+
+
+def _resident(
+    resources: Resources, programs: Sizes, configs: Sequence[Config], n_sms: float
+) -> Sizes:
+    """Programs that share an SM; a persistent launch starts only so many."""
+    resident = np.minimum(resources.occupancy_ctas, programs / n_sms)
+    persistent = encoded(configs, "pid_type", _is_persistent)[0] > 0.0
+    launched = np.maximum(number(configs, "num_sm_multiplier", 1.0), 1.0)
+    return np.where(persistent, np.minimum(resident, launched), resident)
+
+
+def _is_persistent(value: object) -> tuple[float, ...]:
+    return (float(str(value or "flat").startswith("persistent")),)
+
+
+def _spill_weight(graph: KernelGraph) -> float:
+    """How much a thread that needs twice its registers slows down.
+
+    Accumulators of dots go to local memory and back in every trip. Other code needs
+    no whole tile at once, whatever the live bytes say (H200, this project's sample:
+    at 3 to 4 times its registers a sum ran 1.1 times slower than the best, a row norm
+    1.1 times, a gated activation 10 times).
+    """
+    if graph.dots:
+        return 2.0
+    return 0.15 if graph.reductions else 0.4
 
 
 def peak_flops_per_us(hardware: Hardware, name: str) -> float:
@@ -144,14 +175,11 @@ def _tensor_us(work: Work, resources: Resources, hardware: Hardware) -> Sizes:
 
 
 def _issue_us(
-    work: Work, resources: Resources, programs: Sizes, hardware: Hardware
+    work: Work, resources: Resources, resident: Sizes, hardware: Hardware
 ) -> Sizes:
     per_us = hardware.clock_ghz * 1e3 * hardware.n_sms
     cycles = work.arithmetic / _ARITHMETIC_LANES + work.special / _SPECIAL_LANES
-    resident = np.minimum(
-        resources.occupancy_ctas, np.maximum(programs / hardware.n_sms, 1.0)
-    )
-    warps = resident * resources.threads / hardware.warp_size
+    warps = np.maximum(resident, 1.0) * resources.threads / hardware.warp_size
     busy = np.minimum(1.0, warps / _BUSY_WARPS)
     return cycles / per_us / busy
 
@@ -161,11 +189,10 @@ def _bandwidth_share(
     resources: Resources,
     work: Work,
     programs: Sizes,
-    n_sms: float,
+    resident: Sizes,
     hardware: Hardware,
 ) -> tuple[Sizes, Sizes]:
     """Bytes in flight per SM, and the share of DRAM bandwidth they sustain."""
-    resident = np.minimum(resources.occupancy_ctas, programs / n_sms)
     trips = np.maximum(work.trips * work.reduction_trips, 1.0)
     per_trip = work.load_bytes / programs / trips
     # Asynchronous copies keep stages - 1 trips on their way; plain loads what the
@@ -173,7 +200,7 @@ def _bandwidth_share(
     depth = np.maximum(1.0, np.minimum(resources.stages - 1.0, trips))
     depth = depth if graph.dots else np.ones(1)
     in_flight = np.minimum(resident * per_trip * depth, 65536.0)
-    needed = hardware.dram_gb_per_s * 1e3 * _DRAM_LATENCY_US / n_sms
+    needed = hardware.dram_gb_per_s * 1e3 * _DRAM_LATENCY_US / hardware.n_sms
     return in_flight, np.clip(in_flight / needed, 0.05, 1.0)
 
 
@@ -183,5 +210,11 @@ def _chain_us(graph: KernelGraph, resources: Resources, work: Work) -> Sizes:
     per_trip = np.full(1, _L2_LATENCY_US if graph.dots else _DRAM_LATENCY_US)
     if graph.dots:
         hidden = np.maximum(resources.stages - 1.0, 0.5)
-        return _PROGRAM_US + _DRAM_LATENCY_US + trips * per_trip / hidden
-    return _PROGRAM_US + trips * per_trip
+        chain = _DOT_US * len(graph.dots)
+        # Rows that several warps share are reduced through shared memory.
+        chain += _REDUCE_US * len(graph.reductions)
+        per_trip = np.maximum(per_trip / hidden, chain)
+        return _PROGRAM_US + _DRAM_LATENCY_US + trips * per_trip
+    warps = np.log2(np.maximum(resources.threads / 32.0, 1.0))
+    reduce_us = _REDUCE_US * len(graph.reductions) * (1.0 + warps) / 4.0
+    return _PROGRAM_US + trips * (per_trip + reduce_us)

@@ -16,6 +16,7 @@ from costmodel.features.classify import classify
 from costmodel.features.dottiles import dot_features
 from costmodel.features.graph import KernelGraph
 from costmodel.features.knobs import knob_features
+from costmodel.features.knobs import scattered_blocks
 from costmodel.features.liveness import LiveBytes
 from costmodel.features.liveness import live_bytes
 from costmodel.features.liveness import make_live_plan
@@ -83,7 +84,8 @@ class FeatureExtractor:
         resources = estimate_resources(
             self.graph, self._staging, live, tiles, configs, self.hardware
         )
-        work = estimate_work(self.graph, tiles, resources.threads)
+        scattered = scattered_blocks(self.graph, configs)
+        work = estimate_work(self.graph, tiles, resources.threads, scattered)
         estimate = estimate_time(
             self.graph, tiles, resources, work, configs, self.hardware
         )
@@ -111,7 +113,9 @@ class FeatureExtractor:
         Raises:
             UnreadableKernelError: A config, or the default, does not fit this kernel.
         """
-        return self.differences(self.base(configs), self.base([default])[0])
+        # A row does not depend on the rows around it, so the default rides along.
+        rows = self.base([*configs, default])
+        return self.differences(rows[:-1], rows[-1])
 
     def differences(self, base: FloatArray, reference_row: FloatArray) -> FloatArray:
         """The full matrix against any reference row: float32[n, len(SCHEMA)].
@@ -179,7 +183,7 @@ def _physical(
         flops = flops + value
     moved = work.load_bytes + work.store_bytes
     warps = res.threads / hardware.warp_size
-    active = np.minimum(res.occupancy_ctas, programs / hardware.n_sms)
+    active = programs / hardware.n_sms / time.waves
     trips = np.maximum(work.trips, 1.0)
     has_loop_dot = float(bool(graph.dots)) * (trips > 1.0)
     stages = res.stages

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,7 @@ class Tiles:
     runs: Mapping[int, Sizes]
     programs: Mapping[int, Sizes]
     total_programs: Sizes
+    _numel: dict[tuple[str, ...], Sizes] = field(default_factory=dict, repr=False)
 
     def dim(self, text: str) -> Sizes:
         """Size of one tile dimension; a literal one is padded to a power of two.
@@ -74,9 +76,13 @@ class Tiles:
 
     def numel(self, shape: Sequence[str]) -> Sizes:
         """Elements of a tile."""
-        total = _ONE
-        for part in shape:
-            total = total * self.dim(part)
+        key = tuple(shape)
+        total = self._numel.get(key)
+        if total is None:
+            total = _ONE
+            for part in key:
+                total = total * self.dim(part)
+            self._numel[key] = total  # tiles of one shape are many
         return total
 
 

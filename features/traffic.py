@@ -103,9 +103,22 @@ def reduction_trips(graph: KernelGraph, tiles: Tiles, shape: Sequence[str]) -> S
     return total
 
 
-def estimate_work(graph: KernelGraph, tiles: Tiles, threads: Sizes) -> Work:
-    """Estimate the work of n configs."""
-    memory = _memory(graph, tiles, threads)
+def estimate_work(
+    graph: KernelGraph,
+    tiles: Tiles,
+    threads: Sizes,
+    scattered: Mapping[int, Sizes] | None = None,
+) -> Work:
+    """Estimate the work of n configs.
+
+    Args:
+        graph: The kernel.
+        tiles: Tile sizes of n configs.
+        threads: float64[n], threads of one program.
+        scattered: For blocks of flattened grids, 1 where neighbouring lanes walk
+            another block instead, by block key; see `knobs.scattered_blocks`.
+    """
+    memory = _memory(graph, tiles, threads, scattered or {})
     arithmetic, special = _arithmetic(graph, tiles)
     flops, wgmma = _dots(graph, tiles)
     n = tiles.n
@@ -143,7 +156,12 @@ class _Memory:
     sectors: Sizes
 
 
-def _memory(graph: KernelGraph, tiles: Tiles, threads: Sizes) -> _Memory:
+def _memory(
+    graph: KernelGraph,
+    tiles: Tiles,
+    threads: Sizes,
+    scattered: Mapping[int, Sizes],
+) -> _Memory:
     zero = np.zeros(1)
     total = _Memory(
         zero, zero, zero, zero, zero, np.full(1, VECTOR_BYTES), np.full(1, 4096.0), zero
@@ -161,6 +179,10 @@ def _memory(graph: KernelGraph, tiles: Tiles, threads: Sizes) -> _Memory:
         size = np.minimum(moved, _footprint(graph, tiles, access))
         unique[key] = np.maximum(unique.get(key, zero), size)
         run = contiguous_bytes(graph, tiles, access)
+        for dim in access.dims:
+            key = graph.by_symbol.get(dim.unit or "")
+            if dim.stride == "1" and key is not None and key in scattered:
+                run = np.where(scattered[key] > 0.0, float(access.itemsize), run)
         numel = tiles.numel(access.shape)
         per_thread = np.maximum(1.0, numel / threads) * access.itemsize
         vector = np.minimum(np.minimum(run, per_thread), VECTOR_BYTES)
