@@ -89,7 +89,9 @@ def make_candidates(
         if fits:
             words = f"seed {rank} of Helion's heuristics"
             pool.add(Candidate(seed, CandidateOrigin.SEED, words))
-    centres = _centres(default, analytic, [s for s, f in zip(seeds, legal) if f])
+    centres = _centres(
+        default, analytic, [s for s, f in zip(seeds, legal, strict=True) if f]
+    )
     wanted = int(_MOVES_PER_CANDIDATE * max(0, limit - len(pool.kept)))
     moved = list(_moved(centres, facts, space, wanted))
     fits = _usable(extractor, facts, [candidate.config for candidate in moved])

@@ -146,7 +146,7 @@ def tile_steps(config: Config, facts: Facts, space: ConfigSpace) -> list[Step]:
     """Neighbouring blocks, rows, warps, stages and the kernel's own tunables."""
     steps: list[Step] = []
     steps += _scalar_steps(config, space, "num_warps", "warps", most=16)
-    loops = facts.loop_slots or any(l is not None for l in _rows(config))
+    loops = facts.loop_slots or any(loop is not None for loop in _rows(config))
     if loops:
         steps += _scalar_steps(config, space, "num_stages", "stages", most=6)
     blocks = config.get("block_sizes", [])
@@ -159,7 +159,9 @@ def tile_steps(config: Config, facts: Facts, space: ConfigSpace) -> list[Step]:
             downs.append(_block_step(slot, choices[at - 1], names[slot]))
         if 0 <= at < len(choices) - 1:
             ups.append(_block_step(slot, choices[at + 1], names[slot]))
-    steps += [step for pair in itertools.zip_longest(ups, downs) for step in pair if step]
+    steps += [
+        step for pair in itertools.zip_longest(ups, downs) for step in pair if step
+    ]
     for slot, loop in enumerate(_rows(config)):
         steps += _row_steps(facts, space, slot, loop)
     steps += _tunable_steps(config, space)
@@ -245,7 +247,7 @@ _KNOWN = frozenset(
 
 
 def _tunable_steps(config: Config, space: ConfigSpace) -> list[Step]:
-    """Neighbouring values of the kernel's own tunables, such as a split of the depth."""
+    """Neighbouring values of the kernel's own tunables, such as a depth split."""
     steps: list[Step] = []
     for name in sorted(space.knobs):
         knob = space.knobs[name]
@@ -327,9 +329,9 @@ def _loop_steps(config: Config, facts: Facts, space: ConfigSpace) -> list[Step]:
     steps = []
     for key, value, words in wanted:
         known = config.get(key) or []
-        if inner < len(known) and known[inner] != value:
-            if _offers(space, key, inner, value):
-                steps.append(Step(((key, inner, value),), words, key, False))
+        differs = inner < len(known) and known[inner] != value
+        if differs and _offers(space, key, inner, value):
+            steps.append(Step(((key, inner, value),), words, key, False))
     return steps
 
 
@@ -346,7 +348,9 @@ def _grid_steps(config: Config, space: ConfigSpace) -> list[Step]:
     for value in (4, 8, 1, 2, 16):
         if groups and groups[0] != value and _offers(space, "l2_groupings", 0, value):
             words = f"L2 groups of {value}"
-            steps.append(Step((("l2_groupings", 0, value),), words, "l2_groupings", False))
+            steps.append(
+                Step((("l2_groupings", 0, value),), words, "l2_groupings", False)
+            )
     return steps
 
 

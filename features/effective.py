@@ -116,16 +116,21 @@ class EffectiveKeys:
         for index, value in enumerate(asked):
             if value == "block_ptr":
                 value = "pointer"  # Triton 3.9 has no block pointers
-            if value == "tensor_descriptor" and index < len(self._operations):
-                # Between two grid bodies an unused descriptor still adds a fence.
-                if self._one_root and _falls_back(
-                    self._operations[index], blocks, on_host
-                ):
-                    value = "pointer"
+            elif value == "tensor_descriptor" and self._sure_pointer(
+                index, blocks, on_host
+            ):
+                value = "pointer"
             found.append(value)
         if _rolls(full):
             return tuple(found)
         return tuple(found[: len(self._operations)])
+
+    def _sure_pointer(self, slot: int, blocks: Sequence[int], on_host: bool) -> bool:
+        """Whether a descriptor that is asked for surely ends as pointers."""
+        # Between two grid bodies even an unused descriptor still adds a fence.
+        if not self._one_root or slot >= len(self._operations):
+            return False
+        return _falls_back(self._operations[slot], blocks, on_host)
 
     def parts_of_full(self, full: Config) -> tuple[Any, ...]:
         """What the key is made of, hashable: equal exactly where keys are equal."""

@@ -179,7 +179,7 @@ class Facts:
         return tuple(k for k in self.knobs if not k.on_grid and k.slot in self.active)
 
     def bounded(self, blocks: Sequence[int]) -> list[int]:
-        """Block sizes with loops inside a tile cut down to that tile, as Helion does."""
+        """Block sizes with loops inside a tile cut to that tile, as Helion does."""
         sizes = list(blocks)
         for knob in self.knobs:
             if knob.inside is not None:

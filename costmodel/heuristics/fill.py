@@ -1,4 +1,4 @@
-"""Spread a budget of elements over the knobs of a tile, the ones that coalesce first."""
+"""Spread a budget of elements over a tile's knobs, those that coalesce first."""
 
 from __future__ import annotations
 

@@ -158,7 +158,8 @@ def _wanted_warps(
             sums_fp8_inexactly(hardware, tiles.m, tiles.num_warps), dtype=bool
         )
         four_is_inexact = np.asarray(
-            sums_fp8_inexactly(hardware, tiles.m, np.full_like(tiles.m, 4.0)), dtype=bool
+            sums_fp8_inexactly(hardware, tiles.m, np.full_like(tiles.m, 4.0)),
+            dtype=bool,
         )
     else:
         four_is_inexact = np.zeros_like(tiles.m, dtype=bool)
@@ -245,7 +246,7 @@ def other_blocks(facts: Facts, dot: Dot, split: Knob | None) -> dict[int, int]:
 
 
 def _l2_grouping(problem: Problem, choice: _Choice, hardware: Hardware) -> int:
-    """Group rows where a pass over all columns would push the left operand out of L2."""
+    """Group rows where a pass over all columns would flush the left operand from L2."""
     rows = math.ceil(problem.m / choice.m)
     columns = math.ceil(problem.n / choice.n)
     operands = problem.k * (
@@ -256,9 +257,7 @@ def _l2_grouping(problem: Problem, choice: _Choice, hardware: Hardware) -> int:
     return 8 if rows >= 16 else 4
 
 
-def _words(
-    dot: Dot, choice: _Choice, hardware: Hardware, split: Knob | None
-) -> str:
+def _words(dot: Dot, choice: _Choice, hardware: Hardware, split: Knob | None) -> str:
     tile = f"{choice.m} x {choice.n} accumulator"
     if uses_group_instruction(hardware, choice.m, choice.num_warps):
         how = f"{choice.num_warps // 4} warp group" + "s" * (choice.num_warps > 4)

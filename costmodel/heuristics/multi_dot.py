@@ -99,7 +99,9 @@ def _different(facts: Facts, grid: _Grid, order: list[int]) -> list[int]:
 def _combinations(facts: Facts) -> _Grid:
     """Every combination that the rules of the module allow."""
     options = [_options(facts, knob) for knob in facts.knobs]
-    while math.prod(map(len, options)) * len(_WARPS) * len(_STAGES) > _MOST_COMBINATIONS:
+    while (
+        math.prod(map(len, options)) * len(_WARPS) * len(_STAGES) > _MOST_COMBINATIONS
+    ):
         longest = max(range(len(options)), key=lambda i: len(options[i]))
         kept = options[longest][1:-1] or options[longest][:1]
         options[longest] = kept
@@ -118,9 +120,7 @@ def _combinations(facts: Facts) -> _Grid:
 
 def _options(facts: Facts, knob: Knob) -> tuple[int, ...]:
     rows = any(dot.m.knob == knob.slot for dot in facts.dots)
-    used = any(
-        knob.slot in (dot.n.knob, dot.k.knob) for dot in facts.dots
-    )
+    used = any(knob.slot in (dot.n.knob, dot.k.knob) for dot in facts.dots)
     if not rows and not used:
         return (knob.choices[0],)
     wanted = _ROWS if rows and knob.on_grid else _STEPS
@@ -233,9 +233,7 @@ def _shared(facts: Facts, grid: _Grid) -> tuple[Array, Array]:
     return ring * grid.num_stages + resident, ring
 
 
-def _math_us(
-    facts: Facts, grid: _Grid, programs: Array, hardware: Hardware
-) -> Array:
+def _math_us(facts: Facts, grid: _Grid, programs: Array, hardware: Hardware) -> Array:
     """Time of all products of one program at their instructions' rates."""
     total = np.zeros_like(programs)
     for dot in facts.dots:

@@ -94,7 +94,9 @@ def _sizes(
     if squares:
         side = power_above(math.sqrt(budget))
         sizes = fill(facts, squares[:1], side, {})
-        return fill(facts, squares[1:], budget / sizes[squares[0]], sizes_of(sizes, squares))
+        return fill(
+            facts, squares[1:], budget / sizes[squares[0]], sizes_of(sizes, squares)
+        )
     lane = facts.lane_slot()
     inner = [] if lane is None else [lane]
     rest = [slot for slot in knobs_of(main) if slot not in inner]
@@ -120,7 +122,9 @@ def _words(
     square: bool,
 ) -> str:
     shape = " x ".join(str(sizes[k]) for k in sorted(sizes))
-    how = "square, both sides contiguous somewhere" if square else "contiguous axis first"
+    how = (
+        "square, both sides contiguous somewhere" if square else "contiguous axis first"
+    )
     per_thread = tile / (32 * num_warps)
     return (
         f"{num_warps} warps: {shape} tile, {how}, {per_thread:g} elements a thread, "

@@ -136,13 +136,13 @@ def _runnable(extractor: FeatureExtractor, drafts: list[Draft]) -> list[Draft]:
         spilled[rows] = resources.spilled_bytes / (4.0 * resources.threads)
     # 80 registers a thread over the limit: below that the estimate is often wrong, or
     # the spill is outside the loop (128 x 256 accumulators with an epilogue).
-    order = sorted(np.flatnonzero(fits), key=lambda i: (spilled[i] > _SPILL_TOLERATED, i))
+    order = sorted(
+        np.flatnonzero(fits), key=lambda i: (spilled[i] > _SPILL_TOLERATED, i)
+    )
     return [drafts[int(i)] for i in order]
 
 
-def _shrunk(
-    extractor: FeatureExtractor, facts: Facts, draft: Draft
-) -> list[Draft]:
+def _shrunk(extractor: FeatureExtractor, facts: Facts, draft: Draft) -> list[Draft]:
     """The first draft with its largest tiles halved until it fits."""
     config = {**draft.config, "num_stages": 1}
     for _ in range(40):

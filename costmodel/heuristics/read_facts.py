@@ -48,7 +48,9 @@ def read_facts(graph: KernelGraph, space: ConfigSpace | None = None) -> Facts:
     return whole
 
 
-def _facts(graph: KernelGraph, knobs: tuple[Knob, ...], roots: tuple[int, ...]) -> Facts:
+def _facts(
+    graph: KernelGraph, knobs: tuple[Knob, ...], roots: tuple[int, ...]
+) -> Facts:
     """Facts of some of a kernel's grid bodies."""
     grid_slots, n_ranges = range_slots(graph)
     inside = {g for g, region in graph.regions.items() if region.root in roots}
@@ -125,7 +127,10 @@ def _inside(graph: KernelGraph) -> dict[int, int]:
             if axis.outer is None or axis.bound is BoundKind.FREE:
                 continue
             inner, outer = graph.blocks[axis.block], graph.blocks[axis.outer]
-            if inner.kind is outer.kind is BlockKind.TUNABLE and inner.slot != outer.slot:
+            if (
+                inner.kind is outer.kind is BlockKind.TUNABLE
+                and inner.slot != outer.slot
+            ):
                 assert inner.slot is not None and outer.slot is not None
                 found[inner.slot] = outer.slot
     return found
@@ -161,7 +166,9 @@ def axis_of(graph: KernelGraph, text: str) -> Axis:
 def _block_axis(graph: KernelGraph, block: Block) -> Axis:
     extent = max(1, block.extent)
     if block.kind is BlockKind.TUNABLE:
-        return Axis(block.slot, None, extent, next_power_of_2(extent), block.extent_known)
+        return Axis(
+            block.slot, None, extent, next_power_of_2(extent), block.extent_known
+        )
     if block.kind is BlockKind.REDUCTION:
         return Axis(None, block.slot, extent, next_power_of_2(extent), True)
     if block.kind is BlockKind.FIXED:

@@ -29,11 +29,15 @@ from costmodel.heuristics.fill import warps_for
 from costmodel.heuristics.fill import work_elements
 from costmodel.types import Config
 
-_VALUES_PER_THREAD = 32  # best on an H200 for rows of 5120 and 8192 (README of the data)
+_VALUES_PER_THREAD = (
+    32  # best on an H200 for rows of 5120 and 8192 (README of the data)
+)
 _TILE = 4096  # elements that short rows are packed to
 _LONGEST_ROW = 16384  # in registers: 32 warps of 16 values, or 16 of 32
 _CHUNK = 4096  # of a longer row
-_COLUMN_LANES = 64  # contiguous elements of a column sum's tile: two 64-byte reads of bf16
+_COLUMN_LANES = (
+    64  # contiguous elements of a column sum's tile: two 64-byte reads of bf16
+)
 _PROGRAMS_PER_SM = 4
 
 
@@ -127,7 +131,9 @@ def _sizes(
         outer, inner = nested
         sizes[inner.slot] = inner.nearest(max(1.0, rows * _TILE / per_row / 2))
         per_program = outer.extent / (hardware.n_sms * 2)
-        sizes[outer.slot] = outer.nearest(max(sizes[inner.slot], power_below(per_program)))
+        sizes[outer.slot] = outer.nearest(
+            max(sizes[inner.slot], power_below(per_program))
+        )
         return sizes
     for knob in facts.loop_knobs:
         is_inner = knob.slot == lane
@@ -141,13 +147,17 @@ def _sizes(
     columns = [k for k in facts.grid_knobs if k.slot == lane]
     for knob in columns:
         # Lanes along the contiguous axis, which the reduction does not walk.
-        sizes[knob.slot] = knob.nearest(min(power_above(knob.extent), _COLUMN_LANES * rows))
+        sizes[knob.slot] = knob.nearest(
+            min(power_above(knob.extent), _COLUMN_LANES * rows)
+        )
         per_row *= sizes[knob.slot]
     walked = [k for k in facts.loop_knobs if k not in reduced and k.slot != lane]
     others = [*(k for k in facts.grid_knobs if k not in columns), *walked]
     left = max(1.0, rows * _TILE / per_row)
     for knob in reversed(others):
-        sizes[knob.slot] = knob.nearest(min(power_below(left), power_above(knob.extent)))
+        sizes[knob.slot] = knob.nearest(
+            min(power_below(left), power_above(knob.extent))
+        )
         left = max(1.0, left / sizes[knob.slot])
     floors = {knob.slot: 16 for knob in columns}
     slots = [k.slot for k in (*reversed(others), *columns)]
@@ -164,9 +174,7 @@ def _words(
     chunk: int,
 ) -> str:
     chunks = [loop for loop in row_loops if loop is not None]
-    chunks += [
-        sizes[k.slot] for k in _reduced_knobs(facts) if sizes[k.slot] < k.extent
-    ]
+    chunks += [sizes[k.slot] for k in _reduced_knobs(facts) if sizes[k.slot] < k.extent]
     how = f"rows in chunks of {chunks[0]}" if chunks else "rows in registers"
     per_thread = tile / (32 * num_warps)
     return (

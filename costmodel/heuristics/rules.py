@@ -14,6 +14,7 @@ from costmodel.features.graph import KernelGraph
 from costmodel.features.loops import BoundKind
 from costmodel.features.ops import OpKind
 from costmodel.features.ops import is_float8
+from costmodel.features.regions import RegionKind
 from costmodel.features.symbols import literal
 from costmodel.features.symbols import names_in
 from costmodel.hardware import Hardware
@@ -34,7 +35,7 @@ def has_promoted_rule(graph: KernelGraph, hardware: Hardware) -> bool:
     1. Products: some product whose sides are all known, and none of two 8-bit floats.
        With any product in the kernel, no other rule applies.
     2. Reductions: some reduced axis that one program walks whole, of known extent.
-    3. Everything else: only maps, and no value is carried through a loop.
+    3. Everything else: only maps, and no loop takes a tensor from around it.
     """
     if hardware.arch not in _PROMOTED:
         return False
@@ -63,7 +64,7 @@ def _is_known(graph: KernelGraph, text: str) -> bool:
     if block is None:
         return text in graph.size_hints
     if block.kind is BlockKind.FIXED:
-        return block.fixed_size is not None
+        return True  # by a literal, or by an argument that Helion has and a log has not
     return not _ends_by_data(graph, block)
 
 
@@ -99,7 +100,7 @@ def _is_whole(graph: KernelGraph, text: str) -> bool:
 def _is_map(graph: KernelGraph) -> bool:
     if not graph.tunable_blocks or not graph.accesses:
         return False
-    if _carries_tensor(graph):
+    if _feeds_tensor_to_loop(graph):
         return False
     for node in graph.raw.nodes.values():
         if node.kind is OpKind.ATOMIC or node.op in _NOT_POINTWISE:
@@ -109,13 +110,22 @@ def _is_map(graph: KernelGraph) -> bool:
     return True
 
 
-def _carries_tensor(graph: KernelGraph) -> bool:
-    """Whether some loop hands a tensor of its own making to its next trip.
+def _feeds_tensor_to_loop(graph: KernelGraph) -> bool:
+    """Whether some loop takes a tensor from around it.
 
-    The merge of a loop's result with the value before it is a `_phi` node.
+    Helion takes every such tensor for an accumulator, and looks at the rolled
+    alternatives of reductions too.
     """
+    loops = {
+        g
+        for g, region in graph.regions.items()
+        if region.kind in (RegionKind.LOOP, RegionKind.ROLLED)
+    }
     return any(
-        node.op == "_phi" and bool(node.shape) for node in graph.raw.nodes.values()
+        node.kind is OpKind.PLACEHOLDER
+        and node.graph_id in loops
+        and node.shape is not None
+        for node in graph.raw.nodes.values()
     )
 
 

@@ -111,7 +111,9 @@ def matmul_us(problem: Problem, tiles: Tiles, hardware: Hardware) -> Array:
     # Tiles one SM must do, in whole programs.
     if problem.in_one_program:
         per_sm = rows * columns * np.ceil(problem.programs / hardware.n_sms)
-        resident_limit = np.full_like(per_sm, np.ceil(problem.programs / hardware.n_sms))
+        resident_limit = np.full_like(
+            per_sm, np.ceil(problem.programs / hardware.n_sms)
+        )
     else:
         per_sm = np.ceil(rows * columns * problem.programs / hardware.n_sms)
         resident_limit = per_sm
@@ -151,9 +153,9 @@ def matmul_us(problem: Problem, tiles: Tiles, hardware: Hardware) -> Array:
     busy = np.where(alone, serial_us, overlapped_us) + step_us
     fill_us = stage_bytes(problem, tiles) / (_L2_BYTES_PER_CLOCK * hardware.clock_ghz)
     # The result leaves through registers: nothing overlaps the last tile's store.
-    store_us = (
-        tiles.m * tiles.n * problem.out_bytes * hardware.n_sms
-    ) / (hardware.dram_gb_per_s * 1e3)
+    store_us = (tiles.m * tiles.n * problem.out_bytes * hardware.n_sms) / (
+        hardware.dram_gb_per_s * 1e3
+    )
     crowded = np.maximum(0.0, accumulator_registers(tiles) / 128.0 - 1.0)
     return np.asarray(
         np.maximum(busy, dram_us) * (1.0 + crowded)

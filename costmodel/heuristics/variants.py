@@ -52,7 +52,10 @@ def _descriptors(facts: Facts, config: Config, hardware: Hardware) -> list[Draft
         changed_config = config
         for access in chosen:
             changed_config = with_entry(
-                changed_config, "indexing", access.indexing_slot or 0, "tensor_descriptor"
+                changed_config,
+                "indexing",
+                access.indexing_slot or 0,
+                "tensor_descriptor",
             )
         if chosen:
             found.append(Draft(changed_config, words))
