@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace
 
+from costmodel.features.matching import match_loops
 from costmodel.features.nodes import RawGraph
 from costmodel.features.ops import OpKind
 from costmodel.features.regions import Region
@@ -131,71 +132,9 @@ def map_blocks(
 ) -> BlockMap:
     """Tie block ids to symbols, knobs and loops."""
     symbols = block_symbols(raw)
-    loops = _match_loops(raw, regions, source)
+    loops = match_loops(raw, regions, source)
     builder = _Builder(raw, regions, source, symbols, loops)
     return builder.build()
-
-
-def _match_loops(
-    raw: RawGraph, regions: Mapping[int, Region], source: KernelSource | None
-) -> dict[int, SourceLoop]:
-    """Source loop of each loop region and root, by line, else by order."""
-    if source is None:
-        return {}
-    roots = [g for g in raw.root_ids if g in regions]
-    matched: dict[int, SourceLoop] = {}
-    if len(roots) == len(source.roots):
-        matched.update(zip(roots, source.roots, strict=True))
-    offsets = {
-        line - loop.line
-        for g, loop in matched.items()
-        if (line := regions[g].line) is not None
-    }
-    by_line = {loop.line: loop for loop in source.loops()}
-    device = [r for r in regions.values() if r.kind is RegionKind.LOOP]
-    if len(offsets) == 1:
-        offset = offsets.pop()
-        for region in device:
-            loop = by_line.get((region.line or 0) - offset)
-            if loop is not None and _fits(loop, region):
-                matched[region.graph_id] = loop
-    for parent, loop in list(matched.items()):
-        _match_inner(parent, loop, regions, matched)
-    return matched
-
-
-def _match_inner(
-    parent: int,
-    loop: SourceLoop,
-    regions: Mapping[int, Region],
-    matched: dict[int, SourceLoop],
-) -> None:
-    """Where lines tell nothing, match children in order if their number agrees."""
-    children = [
-        r
-        for r in regions.values()
-        if r.kind is RegionKind.LOOP and _loop_parent(r, regions) == parent
-    ]
-    if len(children) != len(loop.inner):
-        return
-    for region, inner in zip(children, loop.inner, strict=True):
-        if region.graph_id not in matched and _fits(inner, region):
-            matched[region.graph_id] = inner
-            _match_inner(region.graph_id, inner, regions, matched)
-
-
-def _loop_parent(region: Region, regions: Mapping[int, Region]) -> int | None:
-    parent = region.parent
-    while parent is not None and regions[parent].kind not in (
-        RegionKind.LOOP,
-        RegionKind.ROOT,
-    ):
-        parent = regions[parent].parent
-    return parent
-
-
-def _fits(loop: SourceLoop, region: Region) -> bool:
-    return len(loop.axes) == len(region.block_ids) or len(loop.axes) == 1
 
 
 class _Builder:
@@ -381,7 +320,7 @@ class _Builder:
         return self._root_axes(region, loop, by_id)
 
     def _root_axes(
-        self, region: Region, loop: SourceLoop | None, by_id: Mapping[int | None, int]
+        self, region: Region, loop: SourceLoop | None, by_id: Mapping[int, int]
     ) -> tuple[DeclaredAxis, ...]:
         """A grid body's axes; without a source loop, every block no loop walks."""
         unplaced = {*self.symbols} - {*self.ids.values()}
@@ -389,7 +328,7 @@ class _Builder:
             found = []
             for index, axis in enumerate(loop.axes):
                 key = self._key(loop, index)
-                block = by_id.get(self.ids.get(key))
+                block = by_id.get(self.ids.get(key, -1))
                 if block is None and isinstance(key, tuple):
                     block = self.grid_keys.get(key)
                 if block is None:

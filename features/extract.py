@@ -185,7 +185,7 @@ def _physical(
     warps = res.threads / hardware.warp_size
     active = programs / hardware.n_sms / time.waves
     trips = np.maximum(work.trips, 1.0)
-    has_loop_dot = float(bool(graph.dots)) * (trips > 1.0)
+    has_loop_dot = np.where(trips > 1.0, float(bool(graph.dots)), 0.0)
     stages = res.stages
     rolled = [r.astype(np.float64) for r in tiles.rolled.values()]
     columns: dict[str, Sizes] = {

@@ -253,11 +253,9 @@ def as_integer(value: Any) -> int | None:
 
 
 def _as_load(target: ast.expr) -> ast.expr:
-    return ast.Name(id=target.id, ctx=ast.Load()) if _is_name(target) else target
-
-
-def _is_name(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name)
+    if isinstance(target, ast.Name):
+        return ast.Name(id=target.id, ctx=ast.Load())
+    return target
 
 
 def _flat(arguments: list[Any]) -> tuple[Any, ...]:

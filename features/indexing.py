@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from costmodel.features.graph import KernelGraph
+from costmodel.features.indices import DimKind
 from costmodel.features.memory import Access
-from costmodel.features.memory import DimKind
 from costmodel.features.symbols import literal
 from costmodel.features.tiles import Tiles
 

@@ -253,8 +253,9 @@ def _scattered(
     def fastest(value: Any) -> tuple[float, ...]:
         orders = as_list(value)
         order = orders[slot] if slot < len(orders) else None
-        is_order = isinstance(order, (list, tuple)) and len(order) == n_axes
-        last = order[-1] if is_order else n_axes - 1
+        last = n_axes - 1
+        if isinstance(order, (list, tuple)) and len(order) == n_axes:
+            last = order[-1]
         return tuple(float(axis == last) for axis in range(n_axes))
 
     flattened = encoded(configs, "flatten_loops", flat)[0]

@@ -19,9 +19,9 @@ import numpy as np
 
 from costmodel.features.blocks import Block
 from costmodel.features.blocks import BlockMap
+from costmodel.features.indices import DimKind
+from costmodel.features.indices import IndexTracer
 from costmodel.features.memory import Access
-from costmodel.features.memory import DimKind
-from costmodel.features.memory import IndexTracer
 from costmodel.features.nodes import RawGraph
 from costmodel.features.ops import OpKind
 from costmodel.features.regions import Region

@@ -38,14 +38,14 @@ def names_in(text: str) -> frozenset[str]:
     tree = _parse(text)
     if tree is None:
         return frozenset()
-    called = {n.func.id for n in ast.walk(tree) if _is_named_call(n)}
+    called = {
+        n.func.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
     return frozenset(
         n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id not in called
     )
-
-
-def _is_named_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
 
 
 def literal(text: str) -> int | None:
@@ -110,7 +110,7 @@ def _binary(op: ast.operator, left: Sizes, right: Sizes) -> Sizes | None:
     if isinstance(op, ast.Mod):
         return left - np.floor(left / safe) * safe
     if isinstance(op, ast.Pow):
-        return np.clip(left, 0.0, 2.0**32) ** np.clip(right, 0.0, 2.0)
+        return np.power(np.clip(left, 0.0, 2.0**32), np.clip(right, 0.0, 2.0))
     return None
 
 

@@ -252,11 +252,12 @@ def axis_length(axis: LoopAxisFact, size: tuple[Sizes, ...]) -> Sizes:
     extent = np.array([float(axis.extent)])
     if axis.outer is None:
         return extent
-    outer = np.minimum(size[axis.outer], extent)
+    outer: Sizes = np.minimum(size[axis.outer], extent)
     if axis.bound is BoundKind.INSIDE:
         return outer
     n_outer = ceil_div(extent, outer)
-    return np.minimum(extent, np.ceil((n_outer + 1.0) * outer / 2.0))
+    mean: Sizes = np.minimum(extent, np.ceil((n_outer + 1.0) * outer / 2.0))
+    return mean
 
 
 def _runs(

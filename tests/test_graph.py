@@ -15,7 +15,7 @@ from costmodel.features.graph import KernelGraph
 from costmodel.features.knobs import range_slots
 from costmodel.features.loops import BoundKind
 from costmodel.features.loops import LoopAxisFact
-from costmodel.features.memory import DimKind
+from costmodel.features.indices import DimKind
 from costmodel.types import WorkloadRecord
 
 NAMES = sorted(parity_kernels.CASES)
