@@ -6,8 +6,8 @@ training, no guard forbids it, it will very likely run, and the calibrated lower
 of its gain is above zero. Otherwise it says which of these failed, in words.
 
 Where Helion promoted no rule its default is 3 to 39 times slower than a sane config
-(measured on an H200, 2026-11, design notes). There the bound would only cost: the gate
-asks for a positive expected gain, with a failure charged as a tenfold slowdown.
+(measured on an H200, 2026-11, design notes). There a bound on the gain over it means
+nothing: the best-ranked candidate is taken, if it ranks above the default.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Decision:
     """What the gate says of one workload.
 
     Attributes:
-        index: The candidate that may replace the default, or None.
+        index: The candidate to use, or None where the gate does not decide.
         reason: Why, as a code.
         detail: Why, in words.
         order: All candidates but the default, best first.
@@ -156,7 +156,10 @@ class Gate:
         self,
         features: FloatArray,
         scores: Scores,
+        merit: FloatArray,
+        *,
         default_index: int,
+        anchor: int,
         promoted: bool,
         keys: Sequence[str],
     ) -> Decision:
@@ -164,42 +167,36 @@ class Gate:
 
         Args:
             features: float32[n, len(SCHEMA)] of all candidates, the default's included.
-            scores: Of the same rows.
+            scores: Of the same rows, against the default.
+            merit: float32[n], what to rank by; see `costmodel.hybrid.merit_of`.
             default_index: Row of Helion's default.
+            anchor: Row that stands for the workload when its strangeness is judged.
             promoted: Whether Helion has a rule for this kernel.
             keys: Canonical text of each config; breaks ties.
         """
-        expected = expected_gain_log(scores)
-        order = ranked(expected, keys, default_index)
+        order = ranked(merit, keys, default_index)
         outside = self.outside_share(features)
         limit = self._card.max_outside
-        if outside[default_index] > limit:
+        if outside[anchor] > limit:
             detail = (
-                f"{outside[default_index]:.0%} of the features lie outside the "
-                f"training range (limit {limit:.0%}; first: "
-                f"{self._first_outside(features[default_index])})"
+                f"{outside[anchor]:.0%} of the features lie outside the training "
+                f"range (limit {limit:.0%}; first: "
+                f"{self._first_outside(features[anchor])})"
             )
             return Decision(None, ReasonCode.OUT_OF_RANGE, detail, order)
-        if not promoted:
-            return self._without_rule(expected, outside, order)
-        return self._with_rule(features, scores, outside, order, keys, default_index)
-
-    def _without_rule(
-        self,
-        expected: FloatArray,
-        outside: npt.NDArray[np.float64],
-        order: tuple[int, ...],
-    ) -> Decision:
-        inside = [i for i in order if outside[i] <= self._card.max_outside]
-        if not inside or expected[inside[0]] <= 0.0:
-            detail = "Helion has no rule here and the model expects no gain"
-            return Decision(None, ReasonCode.NO_HELION_RULE, detail, order)
-        best = inside[0]
-        detail = (
-            f"Helion has no rule here; expected speed-up "
-            f"{np.exp(expected[best]):.2f} with failures counted"
-        )
-        return Decision(best, ReasonCode.NO_HELION_RULE, detail, order)
+        if promoted:
+            return self._with_rule(features, scores, outside, order, keys)
+        inside = [i for i in order if outside[i] <= limit]
+        if not inside:
+            detail = "every candidate lies outside the training range"
+            return Decision(None, ReasonCode.OUT_OF_RANGE, detail, order)
+        if merit[default_index] >= merit[inside[0]]:
+            detail = "the model ranks Helion's default first, even without a rule"
+            return Decision(
+                default_index, ReasonCode.DEFAULT_RANKED_FIRST, detail, order
+            )
+        detail = "Helion has no rule here; best against the analytic favourites"
+        return Decision(inside[0], ReasonCode.NO_HELION_RULE, detail, order)
 
     def _with_rule(
         self,
@@ -208,15 +205,13 @@ class Gate:
         outside: npt.NDArray[np.float64],
         order: tuple[int, ...],
         keys: Sequence[str],
-        default_index: int,
     ) -> Decision:
         refusals = self._refusals(features, scores, outside)
-        by_bound = ranked(scores.lower_log, keys, default_index)
-        allowed = [i for i in by_bound if not refusals[i]]
-        if allowed and scores.lower_log[allowed[0]] > 0.0:
-            detail = _promise(scores, allowed[0])
-            return Decision(allowed[0], ReasonCode.GAIN_CERTAIN, detail, order)
-        by_gain = ranked(scores.gain_log, keys, default_index)
+        for index in order:
+            if not refusals[index] and scores.lower_log[index] > 0.0:
+                detail = _promise(scores, index)
+                return Decision(index, ReasonCode.GAIN_CERTAIN, detail, order)
+        by_gain = sorted(order, key=lambda i: (-float(scores.gain_log[i]), keys[i]))
         hopeful = [i for i in by_gain if scores.gain_log[i] > 0.0]
         first = next((i for i in hopeful if not refusals[i]), None)
         if first is not None:
@@ -263,7 +258,7 @@ def _promise(scores: Scores, index: int) -> str:
     return f"predicted {np.exp(gain):.2f}x, at least {np.exp(lower):.2f}x"
 
 
-def expected_gain_log(scores: Scores) -> FloatArray:
+def expected_gain_log(scores: Scores | Predictions) -> FloatArray:
     """float32[n]: gain in logs with a failure charged as a tenfold slowdown."""
     chance = scores.valid_probability
     return (chance * scores.gain_log + (1.0 - chance) * FAILURE_LOG).astype(np.float32)

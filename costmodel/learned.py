@@ -61,8 +61,9 @@ class LearnedModel:
                 f"{', '.join(groups) or 'order'}): train again or install the version "
                 f"that trained it"
             )
+        self.layout = RowLayout.of(schema)
         self._forest = Forest(
-            booster, RowLayout.of(schema), card.n_bags, card.n_rank_trees, card.n_trees
+            booster, self.layout, card.n_bags, card.n_rank_trees, card.n_trees
         )
         self.card = card
         self.gate = Gate(card.gate, schema)

@@ -15,6 +15,7 @@ from costmodel.card import GateCard
 from costmodel.forest import Predictions
 from costmodel.gate import GUARDS
 from costmodel.gate import Gate
+from costmodel.gate import expected_gain_log
 from costmodel.gate import ranked
 from costmodel.training.calibrate import PRIOR_MARGIN_LOG
 from costmodel.training.calibrate import CalibrationPoint
@@ -58,8 +59,15 @@ def _decide(gains, rows=None, valid=None, promoted=True, card=None, n_dots=1.0):
     valid = np.ones_like(gains) if valid is None else np.array(valid, np.float32)
     gate = Gate(card or _card(), SCHEMA)
     scores = gate.bounded(rows, Predictions(gains, np.zeros_like(gains), valid))
-    keys = [f"{i:03d}" for i in range(len(gains))]
-    return gate.decide(rows, scores, 0, promoted, keys)
+    return gate.decide(
+        rows,
+        scores,
+        expected_gain_log(scores),
+        default_index=0,
+        anchor=0,
+        promoted=promoted,
+        keys=[f"{i:03d}" for i in range(len(gains))],
+    )
 
 
 def test_a_certain_gain_opens() -> None:
@@ -132,7 +140,7 @@ def test_a_strange_workload_is_refused_with_a_name() -> None:
     assert "x0=1e+06" in decision.detail
 
 
-def test_without_a_rule_expected_gain_is_enough() -> None:
+def test_without_a_rule_the_best_ranked_is_taken() -> None:
     decision = _decide([0.0, 0.05], promoted=False)
     assert decision.index == 1
     assert decision.reason is ReasonCode.NO_HELION_RULE
@@ -142,13 +150,16 @@ def test_without_a_rule_failures_are_counted() -> None:
     # 60 % of ln 3 and 40 % of ln 0.1 is a loss; the surer, smaller gain wins.
     decision = _decide([0.0, 1.1, 0.8], valid=[1.0, 0.6, 0.99], promoted=False)
     assert decision.index == 2
-    assert _decide([0.0, 0.3], valid=[1.0, 0.7], promoted=False).index is None
+    # Nothing above the default: then that is the pick, rule or no rule.
+    loss = _decide([0.0, 0.3], valid=[1.0, 0.7], promoted=False)
+    assert loss.index == 0
+    assert loss.reason is ReasonCode.DEFAULT_RANKED_FIRST
 
 
 @given(st.lists(st.floats(-2, 2, width=32), min_size=1, max_size=10), st.booleans())
 def test_what_passes_beats_its_margin(gains, promoted) -> None:
     decision = _decide([0.0, *gains], promoted=promoted)
-    if decision.index is None:
+    if decision.index in (None, 0):
         return
     margin = 0.08 if promoted else 0.0
     assert [0.0, *gains][decision.index] > margin

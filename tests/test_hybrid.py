@@ -14,6 +14,7 @@ from costmodel.gate import Gate
 from costmodel.hybrid import SHORTLIST_LENGTH
 from costmodel.hybrid import canonical_text
 from costmodel.hybrid import choose
+from costmodel.layout import RowLayout
 from costmodel.types import Candidate
 from costmodel.types import CandidateOrigin
 from costmodel.types import KernelClass
@@ -49,15 +50,17 @@ class FakeModel:
 
     model_id = "fake"
 
-    def __init__(self) -> None:
+    def __init__(self, range_high: float = 100.0) -> None:
         card = GateCard(
             margin_log={"dot": 0.1, "other": 0.1},
             range_low=(-100.0,) * N_FEATURES,
-            range_high=(100.0,) * N_FEATURES,
+            range_high=(range_high,) * N_FEATURES,
             max_outside=0.1,
             min_valid_probability=0.7,
         )
         self.gate = Gate(card, SCHEMA)
+
+    layout = RowLayout.of(SCHEMA)
 
     def score(self, features):
         gain = features[:, SCHEMA.index("d_x0")]
@@ -111,11 +114,18 @@ def test_helions_default_where_it_does_not() -> None:
 
 
 def test_the_analytic_pick_where_helion_has_no_rule() -> None:
-    candidates = [DEFAULT, POOR, ANALYTIC]
-    pick = _choose(candidates, promoted=False, model=FakeModel())
+    strange = FakeModel(range_high=-50.0)  # nothing is within its training range
+    pick = _choose(promoted=False, model=strange)
     assert pick.source is PickSource.ANALYTIC
     assert pick.config == ANALYTIC.config
-    assert pick.reason is ReasonCode.NO_HELION_RULE
+    assert pick.reason is ReasonCode.OUT_OF_RANGE
+    assert "analytic pick" in pick.detail
+
+
+def test_a_model_may_keep_the_default_where_helion_has_no_rule() -> None:
+    pick = _choose([DEFAULT, POOR, ANALYTIC], promoted=False, model=FakeModel())
+    assert pick.source is PickSource.DEFAULT
+    assert pick.reason is ReasonCode.DEFAULT_RANKED_FIRST
 
 
 def test_a_learned_pick_where_helion_has_no_rule_needs_no_margin() -> None:

@@ -32,6 +32,7 @@ from costmodel.gate import Gate
 from costmodel.gate import class_group
 from costmodel.hybrid import canonical_text
 from costmodel.training.labelled import LabelledWorkload
+from costmodel.types import FloatArray
 
 PRIOR_MARGIN_LOG = {"dot": 0.08, "other": 0.14}
 PRIOR_WORKLOADS = 20
@@ -58,11 +59,13 @@ class HeldOutPrediction:
     Attributes:
         workload: The workload.
         said: Predictions for its rows, without a margin.
+        merit: float32[n], what its rows are ranked by.
         outside_share: Share of the default's features outside that model's range.
     """
 
     workload: LabelledWorkload
     said: Predictions
+    merit: FloatArray
     outside_share: float
 
 
@@ -150,7 +153,13 @@ def calibration_points(
         scores = gate.bounded(workload.features, prediction.said)
         keys = [canonical_text(config) for config in workload.configs]
         decision = gate.decide(
-            workload.features, scores, workload.default_index, True, keys
+            workload.features,
+            scores,
+            prediction.merit,
+            default_index=workload.default_index,
+            anchor=workload.default_index,
+            promoted=True,
+            keys=keys,
         )
         if decision.index is None:
             continue

@@ -23,7 +23,9 @@ from costmodel.datasets.split import leave_one_group_out
 from costmodel.features.schema import FeatureSchema
 from costmodel.forest import Forest
 from costmodel.gate import Gate
+from costmodel.hybrid import merit_of
 from costmodel.layout import RowLayout
+from costmodel.training.baselines import analytic_ranking
 from costmodel.training.baselines import nearest_neighbour
 from costmodel.training.calibrate import HeldOutPrediction
 from costmodel.training.calibrate import calibrated_gate
@@ -157,8 +159,16 @@ def predict(
     for one in test:
         default_row = one.features[[one.default_index]]
         outside = float(gate.outside_share(default_row)[0])
+        merit = merit_of(
+            forest.predict,
+            forest.layout,
+            one.features,
+            default_index=one.default_index,
+            promoted=one.promoted,
+            analytic_order=analytic_ranking(one),
+        )
         said = forest.predict(one.features)
-        predictions.append(HeldOutPrediction(one, said, outside))
+        predictions.append(HeldOutPrediction(one, said, merit, outside))
     return predictions
 
 

@@ -27,6 +27,7 @@ from costmodel.hybrid import Choice
 from costmodel.hybrid import analytic_ranking
 from costmodel.hybrid import canonical_text
 from costmodel.hybrid import decide
+from costmodel.hybrid import merit_of
 from costmodel.learned import LearnedModel
 from costmodel.training.label import extractor_of
 from costmodel.training.label import harm_floor_log
@@ -170,13 +171,25 @@ def _choose(recorded: WorkloadData, model: LearnedModel) -> Choice:
     candidates = [Candidate(configs[i], CandidateOrigin.LOG) for i in kept]
     keys = [canonical_text(one.config) for one in candidates]
     features = extractor.matrix([one.config for one in candidates], configs[default])
+    default_index = int(np.searchsorted(kept, default))
+    promoted = is_promoted(recorded, extractor)
+    analytic_order = analytic_ranking(extractor, candidates, keys)
+    merit = merit_of(
+        model.score,
+        model.layout,
+        features,
+        default_index=default_index,
+        promoted=promoted,
+        analytic_order=analytic_order,
+    )
     choice = decide(
         features,
         model.score(features),
+        merit,
         model.gate,
-        default_index=int(np.searchsorted(kept, default)),
-        promoted=is_promoted(recorded, extractor),
-        analytic_order=analytic_ranking(extractor, candidates, keys),
+        default_index=default_index,
+        promoted=promoted,
+        analytic_order=analytic_order,
         keys=keys,
     )
     return Choice(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from costmodel.features.schema import FeatureSchema
 from costmodel.gate import Gate
-from costmodel.gate import expected_gain_log
 from costmodel.gate import ranked
 from costmodel.hybrid import Choice
 from costmodel.hybrid import canonical_text
@@ -127,20 +126,21 @@ def _judge_one(
     choice = decide(
         workload.features,
         scores,
+        prediction.merit,
         gate,
         default_index=default,
         promoted=workload.promoted,
         analytic_order=analytic,
         keys=keys,
     )
-    expected = expected_gain_log(scores)
-    by_gain = ranked(expected, keys, default)
-    blind = by_gain[0] if by_gain and expected[by_gain[0]] > 0.0 else default
+    merit = prediction.merit
+    by_merit = ranked(merit, keys, default)
+    blind = by_merit[0] if by_merit and merit[by_merit[0]] > merit[default] else default
     neighbour = baselines.neighbour_ranking(result.neighbour, workload)
     layout = RowLayout.of(schema)
     picks: dict[str, list[tuple[int, Sequence[int]]]] = {
         GATED: [(choice.index, (choice.index, *_without(choice.order, choice.index)))],
-        UNGATED: [(blind, by_gain)],
+        UNGATED: [(blind, by_merit)],
         DEFAULT: [(default, ())],
         ANALYTIC: [(analytic[0], analytic)],
         NEIGHBOUR: [(neighbour[0], neighbour)],
