@@ -89,6 +89,9 @@ def estimate_time(
     n_sms = float(hardware.n_sms)
     programs = np.maximum(np.broadcast_to(tiles.total_programs, (tiles.n,)), 1.0)
     resident = _resident(resources, programs, configs, n_sms)
+    # One program after another in the same CTA: the next cannot load while the last
+    # one stores.
+    is_persistent = encoded(configs, "pid_type", _is_persistent)[0]
     waves = programs / (n_sms * resident)
     rounds = np.ceil(waves)
     # The busiest SM decides: programs come in whole numbers.
@@ -99,9 +102,11 @@ def estimate_time(
     tensor_us = _tensor_us(work, resources, hardware)
     issue_us = _issue_us(work, resources, resident, hardware)
     in_flight, share = _bandwidth_share(
-        graph, resources, work, programs, resident, hardware
+        graph, resources, work, programs, resident / (1.0 + is_persistent), hardware
     )
-    latency_us = rounds * _chain_us(graph, resources, work)
+    latency_us = rounds * (
+        _chain_us(graph, resources, work) + is_persistent * _DRAM_LATENCY_US
+    )
     spread = busiest * np.maximum(np.maximum(tensor_us, issue_us), l2_us)
     spill = 1.0 + _spill_weight(graph) * resources.spill_registers / float(
         hardware.max_regs_per_thread
@@ -214,7 +219,9 @@ def _chain_us(graph: KernelGraph, resources: Resources, work: Work) -> Sizes:
         # Rows that several warps share are reduced through shared memory.
         chain += _REDUCE_US * len(graph.reductions)
         per_trip = np.maximum(per_trip / hidden, chain)
-        return _PROGRAM_US + _DRAM_LATENCY_US + trips * per_trip
+        dot_us: Sizes = _PROGRAM_US + _DRAM_LATENCY_US + trips * per_trip
+        return dot_us
     warps = np.log2(np.maximum(resources.threads / 32.0, 1.0))
     reduce_us = _REDUCE_US * len(graph.reductions) * (1.0 + warps) / 4.0
-    return _PROGRAM_US + trips * (per_trip + reduce_us)
+    plain_us: Sizes = _PROGRAM_US + trips * (per_trip + reduce_us)
+    return plain_us

@@ -110,7 +110,8 @@ def _binary(op: ast.operator, left: Sizes, right: Sizes) -> Sizes | None:
     if isinstance(op, ast.Mod):
         return left - np.floor(left / safe) * safe
     if isinstance(op, ast.Pow):
-        return np.power(np.clip(left, 0.0, 2.0**32), np.clip(right, 0.0, 2.0))
+        power: Sizes = np.power(np.clip(left, 0.0, 2.0**32), np.clip(right, 0.0, 2.0))
+        return power
     return None
 
 
