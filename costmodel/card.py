@@ -102,17 +102,18 @@ class ModelCard:
                 raise CorruptRecordError(
                     f"expected a model card of format {CARD_FORMAT}: publish again"
                 )
-            gate = {
-                key: tuple(value) if isinstance(value, list) else value
-                for key, value in content.pop("gate").items()
-            }
-            fields = {
-                key: tuple(value) if isinstance(value, list) else value
-                for key, value in content.items()
-            }
-            return cls(gate=GateCard(**gate), **fields)
+            gate = _with_tuples(content.pop("gate"))
+            return cls(gate=GateCard(**gate), **_with_tuples(content))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise CorruptRecordError(
                 f"expected a model card, found something else "
                 f"({type(error).__name__}: {error}): publish the model again"
             ) from error
+
+
+def _with_tuples(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with tuples for JSON's lists, as frozen dataclasses hold them."""
+    return {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in content.items()
+    }

@@ -115,7 +115,9 @@ class Forest:
         """Share of the ranking trees' total gain by feature name, largest first."""
         ranking = self.booster[: self.n_rank_trees]
         totals = ranking.get_score(importance_type="total_gain")
-        by_name = {names[int(key[1:])]: float(value) for key, value in totals.items()}
+        by_name = {
+            names[int(key[1:])]: float(np.sum(value)) for key, value in totals.items()
+        }
         whole = sum(by_name.values()) or 1.0
         ordered = sorted(by_name.items(), key=lambda item: (-item[1], item[0]))
         return {name: value / whole for name, value in ordered}

@@ -57,13 +57,15 @@ def _is_dot(rows: FloatArray, schema: FeatureSchema) -> BoolArray:
 
 
 def _keeps_warps(rows: FloatArray, schema: FeatureSchema) -> BoolArray:
-    return np.abs(rows[:, schema.index("d_num_warps_log2")]) <= 1.0
+    change: FloatArray = rows[:, schema.index("d_num_warps_log2")]
+    return np.abs(change) <= 1.0
 
 
 def _keeps_dot_warps(rows: FloatArray, schema: FeatureSchema) -> BoolArray:
     log2_warps = rows[:, schema.index("num_warps_log2")]
     same = rows[:, schema.index("d_num_warps_log2")] == 0
-    return ~_is_dot(rows, schema) | same | ((log2_warps >= 2) & (log2_warps <= 3))
+    few: BoolArray = (log2_warps >= 2) & (log2_warps <= 3)
+    return ~_is_dot(rows, schema) | same | few
 
 
 def _keeps_flat(rows: FloatArray, schema: FeatureSchema) -> BoolArray:
@@ -150,7 +152,8 @@ class Gate:
         """float64[n]: share of a row's own features outside the training range."""
         own = rows[:, self._own]
         outside = (own < self._low - self._slack) | (own > self._high + self._slack)
-        return outside.mean(axis=1)
+        share: npt.NDArray[np.float64] = outside.mean(axis=1)
+        return share
 
     def decide(
         self,

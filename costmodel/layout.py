@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from costmodel.types import FloatArray
 
@@ -67,11 +68,13 @@ class RowLayout:
         moved[:, self.difference] = 0.0
         return moved
 
-    def is_reference(self, features: FloatArray) -> np.ndarray:
+    def is_reference(self, features: FloatArray) -> npt.NDArray[np.bool_]:
         """bool[n]: rows that do not differ from their reference in any feature."""
-        return ~features[:, self.difference].any(axis=1)
+        same: npt.NDArray[np.bool_] = (features[:, self.difference] == 0).all(axis=1)
+        return same
 
 
 def _rounded(values: FloatArray) -> FloatArray:
     """To the nearest multiple of 2^-12: finer than any split between feature values."""
-    return np.round(values * np.float32(4096.0)) / np.float32(4096.0)
+    scale = np.float32(4096.0)
+    return (np.round(values * scale) / scale).astype(np.float32)

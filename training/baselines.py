@@ -7,8 +7,10 @@ they answer what a method is worth by itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.pipeline import make_pipeline
@@ -18,7 +20,6 @@ from costmodel.layout import RowLayout
 from costmodel.scorer import RandomScorer
 from costmodel.training.labelled import LabelledWorkload
 from costmodel.training.objective import PAIR_CLIP_LOG
-from costmodel.types import FloatArray
 
 # Chance is an average over draws; ten keep its geometric mean steady to about 0.02.
 N_RANDOM_DRAWS = 10
@@ -61,5 +62,5 @@ def neighbour_ranking(model: Pipeline, workload: LabelledWorkload) -> tuple[int,
     return _by_value(-model.predict(workload.features))
 
 
-def _by_value(values: FloatArray) -> tuple[int, ...]:
+def _by_value(values: npt.NDArray[np.floating[Any]]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.argsort(-values, kind="stable"))

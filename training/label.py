@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from costmodel.heuristics.rules import has_promoted_rule
 
 from costmodel.datasets import noise
 from costmodel.datasets.record import LabelQuality
@@ -18,6 +17,7 @@ from costmodel.features.extract import FeatureExtractor
 from costmodel.features.graph import KernelGraph
 from costmodel.features.tiles import is_readable
 from costmodel.hardware import match_hardware
+from costmodel.heuristics.rules import has_promoted_rule
 from costmodel.training.labelled import MISSING
 from costmodel.training.labelled import LabelledWorkload
 
@@ -67,12 +67,13 @@ def label(recorded: WorkloadData) -> LabelledWorkload:
     extractor = extractor_of(recorded)
     fits = [is_readable(extractor.graph, config) for config in recorded.configs]
     rows = np.flatnonzero((recorded.is_ok | recorded.is_failure) & np.array(fits))
-    if recorded.default_index not in rows:
+    default = recorded.default_index
+    if default is None or default not in rows:
         raise UnreadableKernelError(
             "expected a default whose block sizes fit the kernel's graph, found one "
             "that does not: the log and the graph are not of one kernel"
         )
-    default_index = int(np.searchsorted(rows, recorded.default_index))
+    default_index = int(np.searchsorted(rows, default))
     configs = [recorded.configs[i] for i in rows]
     is_ok = recorded.is_ok[rows]
     latency_us = recorded.latency_us[rows]

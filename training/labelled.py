@@ -77,4 +77,6 @@ class LabelledWorkload:
 
     def is_slow_or_failed(self, times_slower: float) -> npt.NDArray[np.bool_]:
         """bool[n]: failed, or slower than the default by more than the factor."""
-        return ~self.is_ok | (np.nan_to_num(self.log_ratio) > np.log(times_slower))
+        is_slow = np.nan_to_num(self.log_ratio) > np.log(times_slower)
+        bad: npt.NDArray[np.bool_] = ~self.is_ok | is_slow
+        return bad

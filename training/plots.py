@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -141,7 +142,7 @@ def importance_figure(importance: Mapping[str, float]) -> Figure:
     return figure
 
 
-def _canvas(width_in: float, height_in: float):
+def _canvas(width_in: float, height_in: float) -> tuple[Figure, Axes]:
     """A figure with one pair of axes that its own canvas can draw."""
     figure = Figure(figsize=(width_in, height_in), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
