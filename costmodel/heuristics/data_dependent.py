@@ -75,12 +75,24 @@ def _sizes(
         sizes[knob.slot] = knob.nearest(min(wanted, left))
         left = max(1.0, left / sizes[knob.slot])
     open_loops = [k for k in facts.loop_knobs if k.slot != inner]
-    for index, knob in enumerate(open_loops):
-        share = left ** (1.0 / (len(open_loops) - index))
-        bound = 2 * power_above(knob.extent)
+    for knob in open_loops:
+        # Loops inside one another share the tile, loops one after the other do not.
+        nested = sum(_together(facts, knob.slot, other.slot) for other in open_loops)
+        share = left ** (1.0 / max(1, nested))
+        bound = power_above(knob.extent)
         sizes[knob.slot] = knob.nearest(min(power_below(share), bound))
-        left = max(1.0, left / sizes[knob.slot])
     return sizes
+
+
+def _together(facts: Facts, one: int, other: int) -> bool:
+    """Whether some access spans both knobs; every knob is with itself."""
+    if one == other:
+        return True
+    for access in facts.accesses:
+        slots = {axis.knob for axis in access.axes if axis is not None}
+        if {one, other} <= slots:
+            return True
+    return False
 
 
 def _lane_slot(facts: Facts) -> int | None:

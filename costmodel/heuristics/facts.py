@@ -197,6 +197,12 @@ class Facts:
         real = [a for a in self.accesses if a.axes]
         return max(real, key=lambda a: (a.elements, a.item_bytes), default=None)
 
+    def large_accesses(self) -> tuple[Access, ...]:
+        """Accesses that move at least an eighth of what the largest one does."""
+        main = self.widest()
+        least = 0 if main is None else main.elements / 8
+        return tuple(a for a in self.accesses if a.axes and a.elements >= least)
+
     def contiguous_slots(self) -> tuple[int, ...]:
         """Knobs along which some tensor is contiguous, the most accesses first."""
         votes: dict[int, int] = {}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
@@ -66,6 +67,8 @@ def propose_matmul(facts: Facts, base: Config, hardware: Hardware) -> list[Draft
     fixed = other_blocks(facts, dot, split)
     drafts: list[Draft] = []
     choices = ranked_tiles(facts, dot, problem, hardware)
+    if split is not None:
+        choices = _split_choices(facts, dot, problem, split, hardware)
     for choice in choices:
         sizes = dict(fixed)
         for axis, size in ((dot.m, choice.m), (dot.n, choice.n), (dot.k, choice.k)):
@@ -123,6 +126,27 @@ def ranked_tiles(
         for i in order
     ]
     return _different(ranked)
+
+
+def _split_choices(
+    facts: Facts, dot: Dot, problem: Problem, split: Knob, hardware: Hardware
+) -> list[_Choice]:
+    """Tiles ranked as if each had as many splits as fill the SMs."""
+    found: list[_Choice] = []
+    for splits in (1, 2, 4, 8, 16, 32, 64, 128):
+        if problem.k // splits < 64:
+            break
+        part = replace(
+            problem, k=problem.k // splits, programs=problem.programs * splits
+        )
+        # Every split adds its tile to the result in L2, one after the other.
+        adds = splits * problem.m * problem.n * problem.out_bytes
+        added_us = adds / (hardware.l2_gb_per_s * 1e3) if splits > 1 else 0.0
+        found += [
+            replace(choice, time_us=choice.time_us + added_us)
+            for choice in ranked_tiles(facts, dot, part, hardware)[:3]
+        ]
+    return _different(sorted(found, key=lambda choice: choice.time_us))
 
 
 def _different(ranked: Sequence[_Choice]) -> list[_Choice]:

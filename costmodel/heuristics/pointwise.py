@@ -32,6 +32,7 @@ from costmodel.types import Config
 
 _PROGRAMS_PER_SM = 4  # enough to balance, few enough to amortise a launch of each
 _LEAST_TILE = 256  # elements; under two warps of 4 nothing is amortised
+_LEAST_LANES = 32  # elements along the contiguous axis
 _SPECIAL_HEAVY = 3  # special functions an element that outweigh its bytes
 
 
@@ -40,7 +41,7 @@ def propose_pointwise(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
     main = facts.widest()
     if main is None or not facts.knobs:
         return [Draft(base, "4 warps: nothing to tile")]
-    item_bytes = max(a.item_bytes for a in facts.accesses)
+    item_bytes = max(a.item_bytes for a in facts.large_accesses())
     vector = max(1, VECTOR_BYTES // item_bytes)
     squares = _transposing(facts)
     heavy = facts.n_special >= _SPECIAL_HEAVY
@@ -51,13 +52,12 @@ def propose_pointwise(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
     for share in (1.0, 0.5, 2.0, 4.0, 0.25, 8.0):
         elements = max(64.0, budget * share)
         sizes = _sizes(facts, main, elements, squares)
-        if facts.loop_slots:
-            # A loop walks part of the work: programs come from the grid knobs alone.
-            grid = [k.slot for k in facts.grid_knobs if k.slot != facts.lane_slot()]
-            wanted = hardware.n_sms * _PROGRAMS_PER_SM / share
-            sizes = shrink_to_fill(facts, sizes, grid, wanted, {})
+        sizes = _with_loops(facts, main, sizes, elements, hardware, share)
         tile = tile_elements(main, sizes)
-        num_warps = max(1, warps_for(tile, vector if heavy else 2 * vector, most=16))
+        per_thread = vector if heavy else 2 * vector
+        if programs_of(facts, sizes) < hardware.n_sms * _PROGRAMS_PER_SM:
+            per_thread = 1  # too few programs: threads must hide the latency instead
+        num_warps = max(1, warps_for(tile, per_thread, most=16))
         config = changed(with_blocks(base, sizes), num_warps=num_warps)
         drafts.append(
             Draft(config, _words(facts, sizes, main, num_warps, tile, bool(squares)))
@@ -65,21 +65,53 @@ def propose_pointwise(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
         if share == 1.0:
             for other in (num_warps // 2, num_warps * 2):
                 if 1 <= other <= 16:
-                    per_thread = tile / (32 * other)
+                    each = tile / (32 * other)
                     drafts.append(
                         Draft(
                             changed(config, num_warps=other),
-                            f"{other} warps: the same tile, {per_thread:g} elements "
-                            "a thread",
+                            f"{other} warps: the same tile, {each:g} elements a thread",
                         )
                     )
     return drafts
 
 
+def _with_loops(
+    facts: Facts,
+    main: Access,
+    sizes: dict[int, int],
+    elements: float,
+    hardware: Hardware,
+    share: float,
+) -> dict[int, int]:
+    """Sizes for a kernel in which loops walk part of the work.
+
+    Programs then come from the grid knobs alone, so those shrink until the SMs are
+    busy: outer ones first, lanes down to one 128-byte line of fp32. A loop beside the
+    main one gets a tile of its own.
+    """
+    if not facts.loop_slots:
+        return sizes
+    lane = facts.lane_slot()
+    grid = [k.slot for k in facts.grid_knobs if k.slot != lane]
+    grid += [lane] if lane is not None else []
+    floors = {} if lane is None else {lane: _LEAST_LANES}
+    wanted = hardware.n_sms * _PROGRAMS_PER_SM / share
+    sizes = shrink_to_fill(facts, sizes, grid, wanted, floors)
+    outer = max(1, tile_elements(main, sizes))
+    for knob in facts.loop_knobs:
+        if knob.slot in knobs_of(main):
+            outer //= max(1, sizes[knob.slot])
+    for knob in facts.loop_knobs:
+        if knob.slot not in knobs_of(main):
+            room = power_below(max(1.0, elements / max(1, outer)))
+            sizes[knob.slot] = knob.nearest(min(room, power_above(knob.extent)))
+    return sizes
+
+
 def _transposing(facts: Facts) -> tuple[int, ...]:
     """Two knobs of one tile that are contiguous in different tensors, or none."""
     found: dict[int, None] = {}
-    for access in facts.accesses:
+    for access in facts.large_accesses():
         axis = access.contiguous
         if axis is not None and axis.knob is not None and len(knobs_of(access)) > 1:
             found.setdefault(axis.knob, None)

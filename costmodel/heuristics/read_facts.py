@@ -32,6 +32,9 @@ from costmodel.heuristics.facts import Knob
 from costmodel.types import KernelClass
 
 
+_NOT_CONTIGUOUS = -1  # as a stride
+
+
 def read_facts(graph: KernelGraph, space: ConfigSpace | None = None) -> Facts:
     """Everything a decision list looks at.
 
@@ -101,7 +104,7 @@ def _knobs(graph: KernelGraph, space: ConfigSpace | None) -> tuple[Knob, ...]:
         knobs.append(
             Knob(
                 slot=slot,
-                extent=max(1, block.extent),
+                extent=_extent(block),
                 certain=block.extent_known,
                 on_grid=block.in_grid,
                 choices=legal,
@@ -163,8 +166,14 @@ def axis_of(graph: KernelGraph, text: str) -> Axis:
     return _block_axis(graph, graph.blocks[key])
 
 
+def _extent(block: Block) -> int:
+    """Elements a loop walks; where data decides, twice the average, since half of all
+    groups are larger than that."""
+    return max(1, block.extent if block.extent_known else 2 * block.extent)
+
+
 def _block_axis(graph: KernelGraph, block: Block) -> Axis:
-    extent = max(1, block.extent)
+    extent = _extent(block)
     if block.kind is BlockKind.TUNABLE:
         return Axis(
             block.slot, None, extent, next_power_of_2(extent), block.extent_known
@@ -206,9 +215,17 @@ def _access(graph: KernelGraph, entry: EmittedAccess) -> Access | None:
             axes.append(axis_of(graph, dim.tile))
         elif dim.unit is not None:
             axes.append(axis_of(graph, dim.unit))
+        elif dim.kind is DimKind.GATHER and dim.tile in graph.by_symbol:
+            axes.append(axis_of(graph, dim.tile))
         else:
             axes.append(None)
-    strides = tuple(literal(dim.stride) or 0 for dim in access.dims)
+    # Neighbours of a gathered index are nowhere near each other in memory.
+    strides = tuple(
+        _NOT_CONTIGUOUS
+        if dim.kind is DimKind.GATHER and dim.unit is None
+        else literal(dim.stride) or 0
+        for dim in access.dims
+    )
     return Access(
         tensor=access.tensor,
         is_store=access.kind is not OpKind.LOAD,

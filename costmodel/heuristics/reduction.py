@@ -22,6 +22,7 @@ from costmodel.heuristics.facts import Knob
 from costmodel.heuristics.facts import power_above
 from costmodel.heuristics.facts import power_below
 from costmodel.heuristics.fill import fixed_elements
+from costmodel.heuristics.fill import knobs_of
 from costmodel.heuristics.fill import programs_of
 from costmodel.heuristics.fill import shrink_to_fill
 from costmodel.heuristics.fill import tile_elements
@@ -46,6 +47,8 @@ def propose_reduction(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
     main = facts.widest()
     if main is None:
         return [Draft(base, "4 warps: nothing to tile")]
+    if _splits(facts):
+        return _split_drafts(facts, base, hardware)
     nested = _nested_rows(facts)
     drafts: list[Draft] = []
     for rows, chunk, values in _plans(facts):
@@ -65,6 +68,60 @@ def propose_reduction(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
         drafts.append(
             Draft(config, _words(facts, sizes, num_warps, tile, row_loops, chunk))
         )
+    return drafts
+
+
+def _splits(facts: Facts) -> bool:
+    """Whether programs share the reduced axis, and so add up in memory."""
+    slots = {axis.knob for axis in facts.reduced if axis.knob is not None}
+    return any(k.slot in slots for k in facts.grid_knobs)
+
+
+def _split_drafts(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
+    """Tiles for a reduction that programs share: as few partial results as fill the
+    SMs, lanes along the contiguous axis."""
+    main = facts.widest()
+    assert main is not None
+    lane = facts.lane_slot()
+    reduced = {axis.knob for axis in facts.reduced}
+    fair = main.elements / (hardware.n_sms * _PROGRAMS_PER_SM)
+    drafts = []
+    for share, values in (
+        (1.0, _VALUES_PER_THREAD),
+        (1.0, _VALUES_PER_THREAD / 2),
+        (0.5, _VALUES_PER_THREAD),
+        (2.0, _VALUES_PER_THREAD),
+        (0.25, _VALUES_PER_THREAD / 2),
+        (4.0, 2 * _VALUES_PER_THREAD),
+    ):
+        tile = max(256.0, min(power_below(fair), 2 * _TILE) * share)
+        tile = max(1.0, tile / fixed_elements(main))
+        first = [] if lane is None else [lane]
+        order = [*first, *(k.slot for k in reversed(facts.knobs) if k.slot != lane)]
+        # Lanes whose results stay apart need no more than whole sectors.
+        room = {slot: tile for slot in order}
+        if lane is not None and lane not in reduced:
+            room[lane] = 2.0 * _COLUMN_LANES
+        sizes = {knob.slot: knob.choices[0] for knob in facts.knobs}
+        left = tile
+        for slot in order:
+            knob = facts.knobs[slot]
+            size = min(power_below(left), power_above(knob.extent), room[slot])
+            sizes[slot] = knob.nearest(size)
+            left = max(1.0, left / sizes[slot])
+        elements = tile_elements(main, sizes)
+        for knob in facts.loop_knobs:
+            if knob.slot not in knobs_of(main):
+                size = power_below(max(1.0, 2.0 * _TILE / elements))
+                sizes[knob.slot] = knob.nearest(min(size, power_above(knob.extent)))
+        num_warps = warps_for(elements, values, most=16)
+        programs = programs_of(facts, sizes)
+        reason = (
+            f"{num_warps} warps: {programs} partial results of {elements} values, "
+            f"{elements / (32 * num_warps):g} values a thread"
+        )
+        config = changed(with_blocks(base, sizes), num_warps=num_warps)
+        drafts.append(Draft(config, reason))
     return drafts
 
 
@@ -129,8 +186,8 @@ def _sizes(
     lane = facts.lane_slot()
     if nested is not None:
         outer, inner = nested
-        sizes[inner.slot] = inner.nearest(max(1.0, rows * _TILE / per_row / 2))
-        per_program = outer.extent / (hardware.n_sms * 2)
+        sizes[inner.slot] = inner.nearest(max(1.0, rows * _TILE / per_row))
+        per_program = outer.extent / hardware.n_sms
         sizes[outer.slot] = outer.nearest(
             max(sizes[inner.slot], power_below(per_program))
         )
