@@ -39,9 +39,9 @@ from costmodel.types import Scores
 if TYPE_CHECKING:
     from costmodel.features.extract import FeatureExtractor
 
-# Analytic favourites that serve as references beside the default. Three to five gave
-# the same result on eight workloads; each costs one more scoring of all candidates.
-N_FAVOURITES = 4
+# Analytic favourites that serve as references where Helion has no rule; each costs one
+# more scoring of all candidates.
+N_FAVOURITES = 5
 
 # How many of the best candidates a pick carries for whoever can measure a few: eight is
 # Helion's own number of configs in a final confirmation (design notes, anchors 3).
@@ -90,24 +90,26 @@ def merit_of(
     score: Callable[[FloatArray], Scores | Predictions],
     layout: RowLayout,
     features: FloatArray,
+    scores: Scores | Predictions,
     *,
     default_index: int,
     promoted: bool,
     analytic_order: Sequence[int],
 ) -> FloatArray:
-    """What candidates are ranked by: mean expected gain over several good references.
+    """What candidates are ranked by: expected gain over a reference that is good.
 
-    A model of pairs can compare with any reference, and was trained on near-best ones.
-    Helion's default is one where Helion has a rule; where it has none its default is
-    far from anything trained on, and only our analytic favourites are good. With eight
-    H200 workloads, families left out (2026-11): the first pick was 0.10 in logs above
-    the best instead of 0.66 with the default alone as reference, and 0.11 instead of
-    0.45 (analytic alone 0.29) where a slow config played Helion's default.
+    A model of pairs can compare with any reference, and was trained on good ones. Where
+    Helion has a rule that is its default. Where it has none, its default is far from
+    anything trained on, and our analytic favourites take its place, averaged: with a
+    slow config playing the default of eight H200 workloads, families left out (2026-11),
+    the best-ranked config was 0.12 in logs above the best measured, against 0.37 with
+    the slow config as reference and 0.14 by the analytic estimate alone.
 
     Args:
         score: Gains over the reference that the rows name.
         layout: Column blocks of the rows.
         features: float32[n, n_features] of the candidates, against the default.
+        scores: Of the same rows.
         default_index: Candidate that is Helion's default.
         promoted: Whether Helion has a rule for this kernel.
         analytic_order: Candidates by our analytic estimate, best first.
@@ -116,12 +118,13 @@ def merit_of(
         float32[n]; larger is better, comparable within the workload only.
     """
     favourites = [i for i in analytic_order if i != default_index][:N_FAVOURITES]
-    references = [default_index, *favourites] if promoted else favourites
+    if promoted or not favourites:
+        return expected_gain_log(scores)
     total = np.zeros(len(features), dtype=np.float32)
-    for reference in references or [default_index]:
+    for reference in favourites:
         rows = layout.against(features, features[reference])
         total += expected_gain_log(score(rows))
-    return total / np.float32(max(1, len(references)))
+    return total / np.float32(len(favourites))
 
 
 def decide(
@@ -213,6 +216,7 @@ def choose(
             model.score,
             model.layout,
             features,
+            scores,
             default_index=default_index,
             promoted=promoted,
             analytic_order=analytic_order,

@@ -159,15 +159,16 @@ def predict(
     for one in test:
         default_row = one.features[[one.default_index]]
         outside = float(gate.outside_share(default_row)[0])
+        said = forest.predict(one.features)
         merit = merit_of(
             forest.predict,
             forest.layout,
             one.features,
+            said,
             default_index=one.default_index,
             promoted=one.promoted,
             analytic_order=analytic_ranking(one),
         )
-        said = forest.predict(one.features)
         predictions.append(HeldOutPrediction(one, said, merit, outside))
     return predictions
 

@@ -174,17 +174,19 @@ def _choose(recorded: WorkloadData, model: LearnedModel) -> Choice:
     default_index = int(np.searchsorted(kept, default))
     promoted = is_promoted(recorded, extractor)
     analytic_order = analytic_ranking(extractor, candidates, keys)
+    scores = model.score(features)
     merit = merit_of(
         model.score,
         model.layout,
         features,
+        scores,
         default_index=default_index,
         promoted=promoted,
         analytic_order=analytic_order,
     )
     choice = decide(
         features,
-        model.score(features),
+        scores,
         merit,
         model.gate,
         default_index=default_index,
