@@ -101,9 +101,9 @@ def merit_of(
     A model of pairs can compare with any reference, and was trained on good ones. Where
     Helion has a rule that is its default. Where it has none, its default is far from
     anything trained on, and our analytic favourites take its place, averaged: with a
-    slow config playing the default of eight H200 workloads, families left out (2026-11),
-    the best-ranked config was 0.12 in logs above the best measured, against 0.37 with
-    the slow config as reference and 0.14 by the analytic estimate alone.
+    slow config playing the default of eight H200 workloads, families left out
+    (2026-11), the best-ranked config was 0.12 in logs above the best measured, against
+    0.37 with the slow config as reference and 0.14 by the analytic estimate alone.
 
     Args:
         score: Gains over the reference that the rows name.

@@ -21,6 +21,7 @@ from costmodel.training.calibrate import PRIOR_MARGIN_LOG
 from costmodel.training.calibrate import CalibrationPoint
 from costmodel.training.calibrate import broken_promise_bound
 from costmodel.training.calibrate import margin_of
+from costmodel.training.calibrate import prior_margin
 from costmodel.training.calibrate import smallest_safe_margin
 from costmodel.training.fit import FitSettings
 from costmodel.training.judge import GATED
@@ -200,6 +201,12 @@ def test_few_workloads_leave_the_prior() -> None:
     assert prior > few > many > 0.0
 
 
+def test_a_model_of_few_workloads_is_trusted_less() -> None:
+    few, many = prior_margin("dot", 8), prior_margin("dot", 37)
+    assert few > 2 * many
+    assert many == prior_margin("dot", 1000) == PRIOR_MARGIN_LOG["dot"]
+
+
 def test_broken_promises_raise_the_margin_at_once() -> None:
     prior = PRIOR_MARGIN_LOG["dot"]
     assert margin_of([_point(0.5, -0.5)], 1, prior) > 0.5
@@ -225,7 +232,7 @@ def test_a_margin_keeps_its_promise(pairs, more) -> None:
 
 @pytest.fixture(scope="module")
 def planted():
-    corpus = make_corpus(5, planted=True, n_configs=30, failure_share=0.0)
+    corpus = make_corpus(5, planted=True, gain=1.0, n_configs=30, failure_share=0.0)
     return train(corpus, SCHEMA, "digest", QUICK)
 
 

@@ -10,7 +10,8 @@ largest broken one of n by luck with a chance of 1 / (n + 1). So with n workload
 safe margin weighs n / (n + 20), and the rest is the larger of
 
 * a prior, found by nested cross-validation on 37 H200 workloads (design notes,
-  prototype: 0.06-0.08 for dot kernels, 0.13-0.15 for the others), and
+  prototype: 0.06-0.08 for dot kernels, 0.13-0.15 for the others), wider by the square
+  root of 37 / n for a model that was trained on fewer, and
 * the 97th percentile of what promises exceeded by, as if normal.
 
 The result is never below the safe margin.
@@ -36,6 +37,8 @@ from costmodel.types import FloatArray
 
 PRIOR_MARGIN_LOG = {"dot": 0.08, "other": 0.14}
 PRIOR_WORKLOADS = 20
+# Workloads behind the prior margins.
+PRIOR_TRAINED_ON = 37
 MAX_HARM_SHARE = 0.03
 WORST_SPEEDUP = 0.95
 # One-sided normal quantile at 1 - MAX_HARM_SHARE.
@@ -125,8 +128,12 @@ def calibrated_gate(
     card = uncalibrated_gate(trained_on)
     points, totals = calibration_points(predictions, card, schema)
     margins = {
-        group: margin_of([p for p in points if p.group == group], totals[group], prior)
-        for group, prior in PRIOR_MARGIN_LOG.items()
+        group: margin_of(
+            [point for point in points if point.group == group],
+            totals[group],
+            prior_margin(group, len(trained_on)),
+        )
+        for group in PRIOR_MARGIN_LOG
     }
     seen_outside = max((p.outside_share for p in predictions), default=0.0)
     limit = float(np.clip(seen_outside, MIN_OUTSIDE_LIMIT, MAX_OUTSIDE_LIMIT))
@@ -174,6 +181,12 @@ def calibration_points(
             )
         )
     return points, totals
+
+
+def prior_margin(group: str, n_trained_on: int) -> float:
+    """Margin believed before any calibration, for a model of so many workloads."""
+    wider = np.sqrt(max(1.0, PRIOR_TRAINED_ON / max(1, n_trained_on)))
+    return float(PRIOR_MARGIN_LOG[group] * wider)
 
 
 def margin_of(
