@@ -198,6 +198,23 @@ def test_the_order_of_attempts_does_not_matter(report, runs, model) -> None:
         assert after["top5_config_ids"] == before["top5_config_ids"]
 
 
+def test_without_a_helion_rule_every_run_gets_a_pick(runs, model) -> None:
+    unruled = [
+        dataclasses.replace(
+            run,
+            run=dataclasses.replace(
+                run.run, side=dataclasses.replace(run.run.side, promoted=False)
+            ),
+        )
+        for run in runs
+    ]
+    report = evaluate_logs(unruled, model)
+    assert report["aggregate"]["n_errors"] == 0
+    assert report["aggregate"]["sources"].get("learned", 0) > 0
+    # In-sample, so no evidence of skill; but a wrong sign somewhere would show.
+    assert report["aggregate"]["speedup_geomean"] > 1.0
+
+
 def test_a_run_with_a_problem_is_an_error_row_that_counts_as_default(
     runs, model
 ) -> None:
