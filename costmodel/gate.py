@@ -63,9 +63,10 @@ def _keeps_warps(rows: FloatArray, schema: FeatureSchema) -> BoolArray:
 
 def _keeps_dot_warps(rows: FloatArray, schema: FeatureSchema) -> BoolArray:
     log2_warps = rows[:, schema.index("num_warps_log2")]
-    same = rows[:, schema.index("d_num_warps_log2")] == 0
+    same: BoolArray = rows[:, schema.index("d_num_warps_log2")] == 0
     few: BoolArray = (log2_warps >= 2) & (log2_warps <= 3)
-    return ~_is_dot(rows, schema) | same | few
+    allowed: BoolArray = ~_is_dot(rows, schema) | same | few
+    return allowed
 
 
 def _keeps_flat(rows: FloatArray, schema: FeatureSchema) -> BoolArray:
