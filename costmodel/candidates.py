@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import Protocol
@@ -25,6 +26,7 @@ from costmodel.heuristics.accuracy import keeps_sums_exact
 from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.propose import propose
 from costmodel.heuristics.read_facts import read_facts
+from costmodel.moves import Move
 from costmodel.moves import apply_move
 from costmodel.moves import moves_around
 from costmodel.types import Candidate
@@ -94,9 +96,18 @@ def make_candidates(
     )
     wanted = int(_MOVES_PER_CANDIDATE * max(0, limit - len(pool.kept)))
     moved = list(_moved(centres, facts, space, wanted))
-    fits = _usable(extractor, facts, [candidate.config for candidate in moved])
-    pool.add_diverse([c for c, ok in zip(moved, fits, strict=True) if ok])
+    fits = _usable(extractor, facts, [one.config for one in moved])
+    pool.add_diverse([one for one, ok in zip(moved, fits, strict=True) if ok])
     return pool.kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """A move that was made; its reason is only put in words if it is kept."""
+
+    config: Config
+    centre: str
+    move: Move
 
 
 class _Pool:
@@ -110,27 +121,39 @@ class _Pool:
 
     def add(self, candidate: Candidate) -> bool:
         """Keep it unless its program is known or there is no room."""
-        if len(self.kept) >= self._limit:
+        if not self._is_new(candidate.config):
             return False
-        key = self._keys.parts_of_full(candidate.config)
-        if key in self._seen:
-            return False
-        self._seen.add(key)
         self.kept.append(candidate)
         return True
 
-    def add_diverse(self, candidates: Sequence[Candidate]) -> None:
+    def add_diverse(self, moved: Sequence[_Moved]) -> None:
         """Keep as many as there is room for, no tile crowding out the others."""
         counts: dict[tuple[Any, ...], int] = {}
-        late: list[Candidate] = []
-        for candidate in candidates:
-            tile = _tile(candidate.config)
+        late: list[_Moved] = []
+        for one in moved:
+            tile = _tile(one.config)
             if counts.get(tile, 0) >= _MOST_ALIKE:
-                late.append(candidate)
-            elif self.add(candidate):
+                late.append(one)
+            elif self._add_moved(one):
                 counts[tile] = counts.get(tile, 0) + 1
-        for candidate in late:
-            self.add(candidate)
+        for one in late:
+            self._add_moved(one)
+
+    def _add_moved(self, one: _Moved) -> bool:
+        if not self._is_new(one.config):
+            return False
+        words = f"around {one.centre}: {one.move.words}"
+        self.kept.append(Candidate(one.config, CandidateOrigin.MOVE, words))
+        return True
+
+    def _is_new(self, config: Config) -> bool:
+        if len(self.kept) >= self._limit:
+            return False
+        key = self._keys.parts_of_full(config)
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
 
 
 def _tile(config: Config) -> tuple[Any, ...]:
@@ -165,7 +188,7 @@ def _moved(
     facts: Facts,
     space: ConfigSpace,
     wanted: int,
-) -> Iterator[Candidate]:
+) -> Iterator[_Moved]:
     """Moves around all centres in turn; the default's come twice as often."""
     streams = [(c, name, moves_around(c, facts, space)) for c, name in centres]
     turns = [streams[0], *streams] if streams else []
@@ -177,8 +200,7 @@ def _moved(
             if move is None:
                 turns = [other for other in turns if other is not stream]
                 continue
-            words = f"around {name}: {move.words}"
-            yield Candidate(apply_move(config, move), CandidateOrigin.MOVE, words)
+            yield _Moved(apply_move(config, move), name, move)
             made += 1
             if made >= wanted:
                 return

@@ -9,6 +9,7 @@ heuristics never set, and a move is a few of them together.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -115,23 +116,17 @@ def _triples(steps: list[Step]) -> Iterator[Move]:
 
 def _combined(steps: list[Step], size: int) -> Iterator[Move]:
     """Combinations of steps of different knobs, near the front of the list first."""
-    n = len(steps)
-    for total in range(size * n):
-        for indices in _adding_up(total, size, 0, n):
-            chosen = tuple(steps[i] for i in indices)
-            if len({step.knob for step in chosen}) == size:
-                yield Move(chosen)
+    for indices in _near_first(len(steps), size):
+        chosen = tuple(steps[i] for i in indices)
+        if len({step.knob for step in chosen}) == size:
+            yield Move(chosen)
 
 
-def _adding_up(total: int, size: int, low: int, n: int) -> Iterator[tuple[int, ...]]:
-    """Rising indices in [low, n) that sum to `total`."""
-    if size == 1:
-        if low <= total < n:
-            yield (total,)
-        return
-    for first in range(low, min(n, total + 1)):
-        for rest in _adding_up(total - first, size - 1, first + 1, n):
-            yield (first, *rest)
+@functools.lru_cache(maxsize=256)
+def _near_first(n: int, size: int) -> tuple[tuple[int, ...], ...]:
+    """Index combinations by rising sum, then in order."""
+    found = itertools.combinations(range(n), size)
+    return tuple(sorted(found, key=lambda indices: (sum(indices), indices)))
 
 
 def _mixed(tile: list[Step], structure: list[Step], n_tile: int) -> Iterator[Move]:

@@ -7,6 +7,7 @@ from Helion 1.5.1, `indexing_strategy.py`, `tile_strategy.py` and `config_spec.p
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -145,12 +146,6 @@ class EffectiveKeys:
         stages = full.get("num_stages")
         if not (self._loops or rolled or persistent):
             stages = 1  # nothing to pipeline
-        rest = [
-            (key, tuple(map(_frozen, value)) if type(value) is list else value)
-            for key, value in full.items()
-            if key not in _HANDLED and (persistent or key not in _ONLY_PERSISTENT)
-        ]
-        rest.sort(key=_first)
         return (
             indexing if has else (),
             self._evictions(full, rolled),
@@ -158,7 +153,7 @@ class EffectiveKeys:
             self._ranges(full, asks, persistent),
             stages,
             self._groupings(full),
-            tuple(rest),
+            *[(key, _frozen(full[key])) for key in _live_keys(tuple(full), persistent)],
         )
 
     def _evictions(self, full: Config, rolled: bool) -> tuple[str, ...]:
@@ -172,17 +167,17 @@ class EffectiveKeys:
 
     def _ranges(self, full: Config, asks: bool, persistent: bool) -> tuple[Any, ...]:
         """The `range_*` knobs after Helion's own resets."""
-        found: list[tuple[Any, ...]] = []
-        for name, neutral in _RANGE_NEUTRAL.items():
-            values = full.get(name) or ()
-            if not persistent and len(values) == self._n_ranges:
-                values = list(values)
-                for slot in self._grid_slots:
-                    values[slot] = neutral
-            found.append(tuple(values))
+        found = [tuple(full.get(name) or ()) for name in _RANGE_NAMES]
+        if not persistent and self._grid_slots:
+            for index, values in enumerate(found):
+                if len(values) == self._n_ranges:
+                    neutral = _RANGE_VALUES[index]
+                    for slot in self._grid_slots:
+                        if values[slot] != neutral:
+                            values = (*values[:slot], neutral, *values[slot + 1 :])
+                    found[index] = values
         if asks:
-            on_host = full.get("host_tensor_descriptors")
-            if not on_host:
+            if not full.get("host_tensor_descriptors"):
                 found[_RANGE_STAGES] = (0,) * len(found[_RANGE_STAGES])
             if int(full.get("num_stages") or 1) > 1:
                 found[_RANGE_UNROLL] = (0,) * len(found[_RANGE_UNROLL])
@@ -208,6 +203,7 @@ _HANDLED = frozenset(
 )
 _ONLY_PERSISTENT = frozenset({"num_sm_multiplier", "maxnreg"})
 _RANGE_NAMES = tuple(_RANGE_NEUTRAL)
+_RANGE_VALUES = tuple(_RANGE_NEUTRAL.values())
 _RANGE_STAGES = _RANGE_NAMES.index("range_num_stages")
 _RANGE_UNROLL = _RANGE_NAMES.index("range_unroll_factors")
 
@@ -255,12 +251,24 @@ def _rolls(full: Config) -> bool:
     return bool(loops) and loops != [None] * len(loops or ())
 
 
-def _first(pair: tuple[str, Any]) -> str:
-    return pair[0]
+@functools.lru_cache(maxsize=256)
+def _live_keys(keys: tuple[str, ...], persistent: bool) -> tuple[str, ...]:
+    """Keys that enter the key as they are, sorted."""
+    return tuple(
+        sorted(
+            key
+            for key in keys
+            if key not in _HANDLED and (persistent or key not in _ONLY_PERSISTENT)
+        )
+    )
 
 
 def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if type(value) is list else value
+    if type(value) is not list:
+        return value
+    if value and type(value[0]) is list:
+        return tuple(map(tuple, value))
+    return tuple(value)
 
 
 def _operation(graph: KernelGraph, entry: EmittedAccess) -> _Operation:

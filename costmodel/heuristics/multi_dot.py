@@ -190,7 +190,9 @@ def _estimate(
     keep = (shared <= hardware.smem_per_cta_bytes - 2048) & (registers <= 1.1 * limit)
     for dot in facts.dots:
         keep &= ~_inexact(dot, grid, hardware)
-    return total, keep
+    staged = keep & ~alone
+    # A pick is used unmeasured: one stage only where nothing else fits.
+    return total, staged if staged.any() else keep
 
 
 def _inexact(dot: Dot, grid: _Grid, hardware: Hardware) -> npt.NDArray[np.bool_]:
@@ -217,19 +219,28 @@ def _registers(facts: Facts, grid: _Grid) -> Array:
 
 def _shared(facts: Facts, grid: _Grid) -> tuple[Array, Array]:
     """Shared memory of a program, and bytes that one trip loads."""
-    ring = np.zeros_like(grid.num_warps)
+    rings: dict[frozenset[int], Array] = {}
     resident = np.zeros_like(grid.num_warps)
+    looped = {knob.slot for knob in facts.loop_knobs}
     for access in facts.accesses:
-        if access.is_store or len([a for a in access.axes if a is not None]) < 2:
+        axes = [axis for axis in access.axes if axis is not None]
+        if access.is_store or len(axes) < 2:
             continue
-        size = np.full_like(ring, float(access.item_bytes))
-        for axis in access.axes:
-            if axis is not None:
-                size = size * _tile(axis, grid)
-        if access.in_loop:
-            ring = ring + size
-        else:
+        size = np.full_like(resident, float(access.item_bytes))
+        for axis in axes:
+            size = size * _tile(axis, grid)
+        if not access.in_loop:
             resident = np.maximum(resident, size)
+            continue
+        # Loops that share no knob run one after the other and share their buffers.
+        walked = frozenset(a.knob for a in axes if a.knob is not None) & looped
+        for other in [o for o in rings if o & walked]:
+            size = size + rings.pop(other)
+            walked |= other
+        rings[walked] = rings.get(walked, 0.0) + size
+    ring = resident * 0.0
+    for size in rings.values():
+        ring = np.maximum(ring, size)
     return ring * grid.num_stages + resident, ring
 
 

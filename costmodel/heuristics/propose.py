@@ -134,6 +134,10 @@ def _runnable(extractor: FeatureExtractor, drafts: list[Draft]) -> list[Draft]:
         rows = np.flatnonzero(fits)
         resources = extractor.resources([configs[i] for i in rows])
         spilled[rows] = resources.spilled_bytes / (4.0 * resources.threads)
+        # Hard limits hold for the least that a config may need; a pick is used unseen,
+        # so it should keep them even if it needs the most.
+        over = resources.smem_bytes > extractor.hardware.smem_per_cta_bytes
+        spilled[rows] = np.where(over, np.inf, spilled[rows])
     # 80 registers a thread over the limit: below that the estimate is often wrong, or
     # the spill is outside the loop (128 x 256 accumulators with an epilogue).
     order = sorted(

@@ -31,7 +31,6 @@ from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.facts import Knob
 from costmodel.types import KernelClass
 
-
 _NOT_CONTIGUOUS = -1  # as a stride
 
 
