@@ -20,7 +20,7 @@ from costmodel.features.emission import EmittedAccess
 from costmodel.features.emission import emission_regions
 from costmodel.features.emission import emitted_accesses
 from costmodel.features.graph import KernelGraph
-from costmodel.features.memory import DimKind
+from costmodel.features.indices import DimKind
 from costmodel.features.ops import OpKind
 from costmodel.features.regions import RegionKind
 from costmodel.features.symbols import literal

@@ -11,11 +11,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from costmodel.hardware import Hardware
 from costmodel.heuristics.drafts import Draft
@@ -156,13 +158,13 @@ def _different(ranked: Sequence[_Choice]) -> list[_Choice]:
         shapes.setdefault((choice.m, choice.n), choice)
     chosen = list(shapes.values())[:_SHAPES]
     best = chosen[0]
-    wanted = {
-        "deeper": lambda c: c.k > best.k,
-        "shallower": lambda c: c.k < best.k,
-        "warps": lambda c: c.num_warps != best.num_warps,
-        "stages": lambda c: c.num_stages > best.num_stages and c.k == best.k,
-    }
-    for differs in wanted.values():
+    wanted: tuple[Callable[[_Choice], bool], ...] = (
+        lambda c: c.k > best.k,
+        lambda c: c.k < best.k,
+        lambda c: c.num_warps != best.num_warps,
+        lambda c: c.num_stages > best.num_stages and c.k == best.k,
+    )
+    for differs in wanted:
         for choice in ranked:
             same_shape = (choice.m, choice.n) == (best.m, best.n)
             if same_shape and differs(choice):
@@ -173,24 +175,18 @@ def _different(ranked: Sequence[_Choice]) -> list[_Choice]:
 
 def _wanted_warps(
     dot: Dot, tiles: Tiles, problem: Problem, hardware: Hardware
-) -> np.ndarray:
+) -> npt.NDArray[np.bool_]:
     """Two warps only where four would sum 8-bit products inexactly, or tiles are tiny;
     eight only for tiles that keep them busy."""
-    inexact = np.zeros_like(tiles.m, dtype=bool)
-    if dot.is_fp8 and problem.k > EXACT_FP8_SUM:
-        inexact = np.asarray(
-            sums_fp8_inexactly(hardware, tiles.m, tiles.num_warps), dtype=bool
-        )
-        four_is_inexact = np.asarray(
-            sums_fp8_inexactly(hardware, tiles.m, np.full_like(tiles.m, 4.0)),
-            dtype=bool,
-        )
-    else:
-        four_is_inexact = np.zeros_like(tiles.m, dtype=bool)
+    depth = np.full_like(tiles.k, problem.k) if dot.carries else tiles.k
+    long = np.asarray(depth > EXACT_FP8_SUM) & dot.is_fp8
+    four = np.full_like(tiles.m, 4.0)
+    inexact = sums_fp8_inexactly(hardware, tiles.m, tiles.num_warps) & long
+    four_is_inexact = sums_fp8_inexactly(hardware, tiles.m, four) & long
     area = tiles.m * tiles.n
     two = (tiles.num_warps != 2) | four_is_inexact | (area <= 1024)
     eight = (tiles.num_warps != 8) | (area >= 8192)
-    return ~inexact & two & eight
+    return np.asarray(~inexact & two & eight, dtype=np.bool_)
 
 
 def _sizes(facts: Facts, axis: Axis, low: int, high: int) -> tuple[int, ...]:

@@ -14,8 +14,8 @@ from costmodel.features.effective import range_slots
 from costmodel.features.emission import EmittedAccess
 from costmodel.features.emission import emitted_accesses
 from costmodel.features.graph import KernelGraph
+from costmodel.features.indices import DimKind
 from costmodel.features.loops import BoundKind
-from costmodel.features.memory import DimKind
 from costmodel.features.ops import OpKind
 from costmodel.features.ops import is_float8
 from costmodel.features.ops import item_bytes
