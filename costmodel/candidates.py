@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from costmodel.features.extract import FeatureExtractor
 
 MOST_CANDIDATES = 512
-_MOVES_PER_CANDIDATE = 1.5  # made for each one kept: some do not fit or are twins
+_MOVES_PER_CANDIDATE = 1.4  # made for each one kept: some do not fit or are twins
 _ANALYTIC_CENTRES = 6
 _SEED_CENTRES = 8
 _MOST_ALIKE = 8  # moves of one tile and warp count, before others had their turn

@@ -97,6 +97,7 @@ class EffectiveKeys:
         self._n_loads = sum(e.eviction_slot is not None for e in memory)
         self._grid_slots, self._n_ranges = range_slots(graph)
         self._one_root = len(graph.root_ids()) == 1
+        self._lost: dict[tuple[tuple[int, ...], bool], tuple[bool, ...]] = {}
         self._loops = any(r.kind is RegionKind.LOOP for r in graph.regions.values())
 
     def key(self, config: Config) -> str:
@@ -113,25 +114,31 @@ class EffectiveKeys:
         asked = list(full.get("indexing") or ())
         blocks = full.get("block_sizes") or ()
         on_host = bool(full.get("host_tensor_descriptors"))
+        lost = self._pointers_only(tuple(blocks), on_host)
         found = []
         for index, value in enumerate(asked):
             if value == "block_ptr":
                 value = "pointer"  # Triton 3.9 has no block pointers
-            elif value == "tensor_descriptor" and self._sure_pointer(
-                index, blocks, on_host
-            ):
+            elif index < len(lost) and lost[index]:
                 value = "pointer"
             found.append(value)
         if _rolls(full):
             return tuple(found)
         return tuple(found[: len(self._operations)])
 
-    def _sure_pointer(self, slot: int, blocks: Sequence[int], on_host: bool) -> bool:
-        """Whether a descriptor that is asked for surely ends as pointers."""
-        # Between two grid bodies even an unused descriptor still adds a fence.
-        if not self._one_root or slot >= len(self._operations):
-            return False
-        return _falls_back(self._operations[slot], blocks, on_host)
+    def _pointers_only(
+        self, blocks: tuple[int, ...], on_host: bool
+    ) -> tuple[bool, ...]:
+        """For each memory operation, whether a descriptor surely ends as pointers."""
+        known = self._lost.get((blocks, on_host))
+        if known is None:
+            # Between two grid bodies even an unused descriptor still adds a fence.
+            known = tuple(
+                self._one_root and _falls_back(operation, blocks, on_host)
+                for operation in self._operations
+            )
+            self._lost[blocks, on_host] = known
+        return known
 
     def parts_of_full(self, full: Config) -> tuple[Any, ...]:
         """What the key is made of, hashable: equal exactly where keys are equal."""
