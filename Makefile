@@ -5,8 +5,10 @@ BIN     = $(VENV)/bin
 
 SAMPLE = datasets/corpora/h200_sample
 DEMO   = build/demo
+MODEL  = $(DEMO)/model/helion-costmodel.ubj
+KERNEL = datasets/workloads/attention.py:attention_full
 
-.PHONY: demo test test-fast install clean
+.PHONY: install demo test test-fast clean
 
 install: $(VENV)/.installed
 
@@ -16,8 +18,19 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	    --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
+# The whole road on the eight bundled H200 logs: no GPU, no server.
 demo: install
-	@sh benchmarks/../docs/demo.sh $(BIN) $(SAMPLE) $(DEMO)
+	$(BIN)/costmodel import $(SAMPLE) --corpus $(DEMO)/corpus
+	$(BIN)/costmodel train $(DEMO)/corpus --output $(DEMO)/model
+	$(BIN)/costmodel pick $(KERNEL) --arg 'bf16[32,2048,128]' \
+	    --arg 'bf16[32,2048,128]' --arg 'bf16[32,2048,128]' --arg 0.0883883 \
+	    --gpu H200 --model $(MODEL)
+	@echo
+	@echo "Next:"
+	@echo "  $(BIN)/costmodel train YOUR/LOGS --output build/mine     # train on your own logs"
+	@echo "  $(BIN)/costmodel evaluate $(SAMPLE) --model $(MODEL)     # judge a model on logs"
+	@echo "  $(BIN)/costmodel ui                                      # open the MLflow page"
+	@echo "  in Python: @helion.kernel(autotuner_fn=costmodel.autotuner())   # plug it in"
 
 test: install
 	$(BIN)/python -m pytest

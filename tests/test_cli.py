@@ -94,7 +94,7 @@ def test_training_on_one_family_is_refused(
     for file in SAMPLE.glob("attn.*"):
         shutil.copy(file, logs)
     assert main(["train", str(logs), "--no-track", "--output", "model"]) == 1
-    assert "two families" in one_error_line(capsys)
+    assert "at least two" in one_error_line(capsys)
     assert not Path("model").exists()
 
 
