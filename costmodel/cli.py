@@ -45,13 +45,52 @@ def _data_commands(commands: argparse._SubParsersAction) -> None:
     audit = commands.add_parser("audit", help="say what logs hold, and what is dropped")
     audit.add_argument("logs", nargs="+", help="log files, base paths or folders")
     audit.add_argument("--json", action="store_true")
+    _identity_options(audit)
     audit.set_defaults(run="costmodel.cli_data:audit")
 
     load = commands.add_parser("import", help="clean logs and append them to a corpus")
     load.add_argument("logs", nargs="+", help="log files, base paths or folders")
     load.add_argument("--corpus", required=True, metavar="DIR")
     load.add_argument("--json", action="store_true")
+    _identity_options(load)
     load.set_defaults(run="costmodel.cli_data:import_logs")
+
+    corpus = commands.add_parser("corpus", help="describe or share a stored corpus")
+    actions = corpus.add_subparsers(dest="action", required=True, metavar="ACTION")
+    describe = actions.add_parser(
+        "describe", help="counts, headroom, failures, knobs and noise"
+    )
+    describe.add_argument("corpus", metavar="DIR")
+    describe.add_argument("--json", action="store_true")
+    describe.add_argument("--plots", metavar="OUT", help="also write PNG files here")
+    describe.set_defaults(run="costmodel.cli_corpus:describe")
+    export = actions.add_parser("export", help="write a copy that can be shared")
+    export.add_argument("corpus", metavar="DIR")
+    export.add_argument("out", metavar="OUT", help="a new folder")
+    export.add_argument(
+        "--anonymise",
+        action="store_true",
+        help="rename kernels and variables, drop text, paths, times and serials",
+    )
+    export.set_defaults(run="costmodel.cli_corpus:export")
+
+    # All its options are read by the command itself, so that `--help` of the others
+    # need not import a planner.
+    collect = commands.add_parser(
+        "collect", help="record a corpus on this machine's GPU", add_help=False
+    )
+    collect.set_defaults(run="costmodel.cli_collect:collect", takes_rest=True)
+
+
+def _identity_options(command: argparse.ArgumentParser) -> None:
+    """Options for logs of Helion before 1.2, which do not say what they are of."""
+    group = command.add_argument_group(
+        "logs without a meta file", "what a log is of, where it does not say so itself"
+    )
+    group.add_argument("--kernel", metavar="NAME")
+    group.add_argument("--arg", action="append", default=[], dest="args", metavar="SPEC")
+    group.add_argument("--gpu", metavar="NAME")
+    group.add_argument("--helion-version", metavar="VERSION")
 
 
 def _model_commands(commands: argparse._SubParsersAction) -> None:
@@ -120,7 +159,11 @@ def _kernel_commands(commands: argparse._SubParsersAction) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    arguments = build_parser().parse_args(argv)
+    parser = build_parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if rest and not getattr(arguments, "takes_rest", False):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    arguments.rest = rest
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO if arguments.verbose else logging.WARNING,

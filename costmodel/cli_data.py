@@ -10,14 +10,20 @@ from dataclasses import asdict
 
 from rich.console import Console
 
+from costmodel.arguments import DTYPES
+from costmodel.arguments import TensorArgument
+from costmodel.arguments import parse_argument
 from costmodel.datasets.audit import Audit
+from costmodel.datasets.helion_log import LogIdentity
 from costmodel.datasets.load import LoadedLogs
 from costmodel.datasets.load import load_logs
 from costmodel.datasets.store import Corpus
+from costmodel.errors import ArgumentSpecError
 from costmodel.errors import CorruptRecordError
 from costmodel.errors import UnreadableKernelError
 from costmodel.features.classify import classify
 from costmodel.features.graph import KernelGraph
+from costmodel.hardware import load_hardware
 from costmodel.types import KernelClass
 from costmodel.types import WorkloadRecord
 
@@ -45,9 +51,37 @@ def load(paths: Sequence[str], **options: object) -> LoadedLogs:
     return loaded
 
 
+def identity_of(arguments: argparse.Namespace) -> LogIdentity | None:
+    """What the command line says a log without meta lines is of; None if nothing.
+
+    Raises:
+        ArgumentSpecError: Only a part of it is given.
+    """
+    given = (arguments.kernel, arguments.gpu, arguments.helion_version)
+    if not any((*given, arguments.args)):
+        return None
+    if not all((*given, arguments.args)):
+        raise ArgumentSpecError(
+            "expected --kernel, --arg, --gpu and --helion-version together, found only "
+            "some: a log without a meta file needs all four"
+        )
+    tensors = [
+        one
+        for one in map(parse_argument, arguments.args)
+        if isinstance(one, TensorArgument)
+    ]
+    return LogIdentity(
+        kernel_name=arguments.kernel,
+        input_shapes=tuple(one.shape for one in tensors),
+        dtypes=tuple(f"torch.{DTYPES[one.dtype]}" for one in tensors),
+        hardware=load_hardware(arguments.gpu).name,
+        helion_version=arguments.helion_version,
+    )
+
+
 def audit(arguments: argparse.Namespace) -> int:
     """Say what became of every row of the logs."""
-    loaded = load(arguments.logs)
+    loaded = load(arguments.logs, identity=identity_of(arguments))
     if arguments.json:
         body = {"totals": loaded.audit.totals(), "findings": loaded.audit.rows()}
         print(json.dumps(body, indent=2))
@@ -69,7 +103,7 @@ def show_audit(found: Audit) -> None:
 
 def import_logs(arguments: argparse.Namespace) -> int:
     """Clean logs and append them to a corpus."""
-    loaded = load(arguments.logs)
+    loaded = load(arguments.logs, identity=identity_of(arguments))
     if not loaded.usable:
         raise CorruptRecordError(
             f"{', '.join(arguments.logs)}: expected at least one run with a record in "

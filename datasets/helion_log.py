@@ -29,6 +29,7 @@ from costmodel.datasets.discover import LogFiles
 from costmodel.datasets.discover import find_logs
 from costmodel.datasets.meta_file import read_meta_file
 from costmodel.datasets.record import RecordedRun
+from costmodel.datasets.runs import NO_META
 from costmodel.datasets.runs import RunParts
 from costmodel.datasets.runs import build_runs
 from costmodel.datasets.runs import share_traces
@@ -170,6 +171,7 @@ def read_log(
         runs += built
     if identity is not None:
         runs = [_identified(run, identity) for run in runs]
+        findings = [_told(finding) for finding in findings]
     return runs, findings
 
 
@@ -308,6 +310,14 @@ def _read_sources(path: Path, parts: dict[str, RunParts]) -> None:
         )
         if run_id in parts and config and digest:
             parts[run_id].sources[config] = digest
+
+
+def _told(finding: Finding) -> Finding:
+    """A run set aside only because nothing described it is kept after all."""
+    if finding.reason != NO_META:
+        return finding
+    reason = "attempts, of the workload told on the command line"
+    return dataclasses.replace(finding, outcome=Outcome.KEPT, reason=reason)
 
 
 def _identified(run: RecordedRun, identity: LogIdentity) -> RecordedRun:

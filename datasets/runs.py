@@ -38,7 +38,7 @@ from costmodel.types import WorkloadRecord
 # A side object and a trace run of one session begin within seconds of each other.
 _SAME_START_S = 120.0
 
-_NO_META = (
+NO_META = (
     "no meta line describes this run: record with HELION_AUTOTUNE_LOG_DETAILS=1, and "
     "keep the .meta.jsonl beside the .csv"
 )
@@ -131,7 +131,7 @@ def build_runs(
             record=_record(program.metas),
             attempts=tuple(attempts),
             side=merge_side_facts(sides),
-            problem=program.problem or (None if program.metas else _NO_META),
+            problem=program.problem or (None if program.metas else NO_META),
             started_at_s=_start(traces, sides),
             sources=parts.sources,
         )

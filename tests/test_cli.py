@@ -130,3 +130,17 @@ def test_bad_input_to_pick_is_one_line(
     )
     assert main(arguments) == 1
     assert word in one_error_line(capsys)
+
+
+def test_the_oldest_layout_is_read_once_it_is_told_what_it_is_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = str(Path(__file__).parent / "cases" / "01_log_v1_config_index")
+    assert main(["audit", log]) == 1
+    assert "names no kernel" in one_error_line(capsys)
+    told = ["--kernel", "k", "--arg", "bf16[64,64]", "--gpu", "H200"]
+    assert main(["audit", log, *told]) == 1
+    assert "--helion-version" in one_error_line(capsys)
+    assert main(["audit", log, *told, "--helion-version", "1.1.0", "--json"]) == 0
+    totals = json.loads(capsys.readouterr().out)["totals"]
+    assert totals == {"kept": 4}
