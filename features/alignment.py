@@ -113,10 +113,13 @@ class _Step:
 
 
 # Prices of an alignment: a dropped integer must be rarer than a slice, and a size
-# that contradicts a known extent rarer still. Units are arbitrary; order decides.
-_PRICE_CONST = 2
-_PRICE_MISMATCH = 3
-_PRICE_BROADCAST = 4
+# that contradicts a known extent rarer still. Units are arbitrary; order decides. Of
+# two dimensions an integer picks the smaller (bits of its size are added), then the
+# outer one: `x[t, 0, :]` of a [n, 2, 64] tensor.
+_PRICE_UNIT = 64
+_PRICE_CONST = 2 * _PRICE_UNIT
+_PRICE_MISMATCH = 3 * _PRICE_UNIT
+_PRICE_BROADCAST = 4 * _PRICE_UNIT
 
 
 class _Aligner:
@@ -152,14 +155,16 @@ class _Aligner:
             rest = self.out[k:]
             done = j == len(self.entries) and all(part == "1" for part in rest)
             return (0, []) if done else None
-        options: list[tuple[int, _Step, tuple[int, int, int]]] = []
+        picked = _PRICE_CONST + self._known(self.sizes[i], 1).bit_length()
+        options: list[tuple[int, _Step, tuple[int, int, int]]] = [
+            (picked, _CONST, (i + 1, j, k))
+        ]
         if j < len(self.entries):
             options.extend(self._take_entry(i, j, k))
         if k < n_out and self.out[k] not in self.tiles:
             price = self._mismatch(self.out[k], self.sizes[i])
             step = _Step(DimKind.SLICE, names_in(self.out[k]), self.out[k], self.out[k])
             options.append((price, step, (i + 1, j, k + 1)))
-        options.append((_PRICE_CONST, _CONST, (i + 1, j, k)))
         best: tuple[int, list[_Step]] | None = None
         for price, step, state in options:
             after = self._from(*state)
@@ -197,19 +202,20 @@ class _Aligner:
         for taken in range(min(width, len(self.out) - k), -1, -1):
             price = _PRICE_BROADCAST if taken < width else 0
             same = self.out[k : k + taken] == entry.shape[width - taken :]
-            price += 0 if same else 1
+            price += 0 if same else _PRICE_UNIT
             options.append((price, step, (i + 1, j + 1, k + taken)))
         return options
 
     def _mismatch(self, part: str, size: str) -> int:
         """Price of walking a host dimension of another size than is known."""
-        known = literal(part)
-        known = self.extents.get(part) if known is None else known
-        host = literal(size)
-        host = self.extents.get(size) if host is None else host
-        if known is None or host is None or known == host:
+        known, host = self._known(part, 0), self._known(size, 0)
+        if known == host or not (known and host):
             return 0
-        return _PRICE_MISMATCH if known > host else 1
+        return _PRICE_MISMATCH if known > host else _PRICE_UNIT
+
+    def _known(self, text: str, unknown: int) -> int:
+        number = literal(text)
+        return self.extents.get(text, unknown) if number is None else number
 
 
 _CONST = _Step(DimKind.CONST, frozenset(), "1", None)

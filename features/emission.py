@@ -1,9 +1,8 @@
-"""The order in which code is generated, which is the order of per-operation knobs.
+"""Regions and memory operations of a kernel in the order code is generated.
 
-`indexing` and `load_eviction_policies` are numbered as Helion writes the program: it
-walks a grid body and enters a loop where the loop's control node stands. Graph ids are
-another order: a loop's graph has a lower id than the body around it. Checked on
-generated code: of attention's slots, the query outside the loop is the first.
+`indexing` and `load_eviction_policies` are numbered as Helion writes the program.
+Checked on generated code: of attention's slots, the query outside the loop is the
+first.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from costmodel.features.graph import KernelGraph
 from costmodel.features.memory import Access
 from costmodel.features.ops import OpKind
+from costmodel.features.program_order import memory_slots
+from costmodel.features.program_order import program_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,51 +37,23 @@ class EmittedAccess:
 
 def emission_regions(graph: KernelGraph) -> tuple[int, ...]:
     """Grid bodies and loops in program order; rolled alternatives are left out."""
-    return tuple(dict.fromkeys(region for region, _ in _walk(graph)))
+    order = program_order(graph.raw, graph.regions)
+    return tuple(dict.fromkeys(region for region, _ in order))
 
 
 def emitted_accesses(graph: KernelGraph) -> tuple[EmittedAccess, ...]:
     """Memory operations as emitted when no reduction is rolled into a loop."""
     by_node = {access.node_id: access for access in graph.accesses}
-    found: list[EmittedAccess] = []
-    n_memory = n_loads = n_atomics = 0
-    for _, node_id in _walk(graph):
-        if node_id is None:
-            continue
-        kind = graph.raw.nodes[node_id].kind
-        if kind is OpKind.ATOMIC:
-            slot, n_atomics = n_atomics, n_atomics + 1
-        else:
-            slot, n_memory = n_memory, n_memory + 1
-        is_load = kind is OpKind.LOAD
-        eviction = n_loads if is_load else None
-        n_loads += is_load
-        found.append(EmittedAccess(by_node.get(node_id), node_id, kind, slot, eviction))
-    return tuple(found)
-
-
-def _walk(graph: KernelGraph) -> list[tuple[int, str | None]]:
-    """Regions as they are entered, and memory operations as they are met."""
-    memory = (OpKind.LOAD, OpKind.STORE, OpKind.ATOMIC)
-    bodies: dict[str, list[int]] = {}
-    for graph_id in sorted(graph.regions):
-        control = graph.regions[graph_id].control
-        if control is not None:
-            bodies.setdefault(control, []).append(graph_id)
-    found: list[tuple[int, str | None]] = []
-    seen: set[int] = set()
-
-    def enter(graph_id: int) -> None:
-        if graph_id in seen:
-            return
-        seen.add(graph_id)
-        found.append((graph_id, None))
-        for node_id in graph.raw.regions[graph_id].node_ids:
-            if graph.raw.nodes[node_id].kind in memory:
-                found.append((graph_id, node_id))
-            for body in bodies.get(node_id, ()):
-                enter(body)
-
-    for root in graph.root_ids():
-        enter(root)
-    return found
+    order = program_order(graph.raw, graph.regions)
+    slots = memory_slots(order, graph.raw)
+    return tuple(
+        EmittedAccess(
+            access=by_node.get(node_id),
+            node_id=node_id,
+            kind=graph.raw.nodes[node_id].kind,
+            indexing_slot=slots[node_id][0],
+            eviction_slot=slots[node_id][1],
+        )
+        for _, node_id in order
+        if node_id is not None
+    )

@@ -174,7 +174,7 @@ def _read(record: WorkloadRecord) -> KernelGraph:
     known = {s: e for s, e in declared.items() if s is not None and e is not None}
     aliases = scalar_aliases(raw)
     tracer = IndexTracer(raw, frozenset(block_map.by_symbol), aliases)
-    accesses = read_accesses(raw, tile_symbols, tracer, {**hints, **known})
+    accesses = read_accesses(raw, regions, tile_symbols, tracer, {**hints, **known})
     blocks, loops = resolve_loops(raw, regions, block_map, accesses, tracer, hints)
     by_symbol = dict(block_map.by_symbol)
     blocks, reduction_blocks = add_reductions(raw, blocks, by_symbol, accesses, hints)

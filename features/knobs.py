@@ -178,13 +178,7 @@ def knob_features(
     features["static_ranges_share"] = encoded(
         configs, "static_ranges", lambda v: (share(v, True),)
     )[0]
-    first, last = encoded(
-        configs,
-        "load_eviction_policies",
-        lambda v: (share(v, "first"), share(v, "last")),
-    )
-    features["evict_first_share"] = first
-    features["evict_last_share"] = last
+    features.update(_evictions(graph, configs, tiles))
     features["host_descriptors"] = encoded(
         configs, "host_tensor_descriptors", lambda v: (float(v is True),)
     )[0]
@@ -288,11 +282,56 @@ def active_weight(graph: KernelGraph, tiles: Tiles, index: int) -> Sizes:
     return looping if is_twin else 1.0 - looping
 
 
+def _evictions(
+    graph: KernelGraph, configs: Sequence[Config], tiles: Tiles
+) -> dict[str, Sizes]:
+    """Shares of live loads with a policy; an entry past the live loads does nothing."""
+    n_slots = graph.n_load_slots
+    first = _table(configs, "load_eviction_policies", "first", n_slots)
+    last = _table(configs, "load_eviction_policies", "last", n_slots)
+    total = np.zeros(1)
+    found = {"first": np.zeros(1), "last": np.zeros(1)}
+    for index, access in enumerate(graph.accesses):
+        if access.kind is not OpKind.LOAD:
+            continue
+        active = active_weight(graph, tiles, index)
+        total = total + active
+        for name, asked in (("first", first), ("last", last)):
+            wants = _by_program(
+                graph, tiles, asked, access.load_slot, access.rolled_load_slot
+            )
+            found[name] = found[name] + active * wants
+    return {
+        f"evict_{name}_share": value / np.maximum(total, 1.0)
+        for name, value in found.items()
+    }
+
+
+def _by_program(
+    graph: KernelGraph,
+    tiles: Tiles,
+    asked: Mapping[int, Sizes],
+    slot: int | None,
+    rolled_slot: int | None,
+) -> Sizes:
+    """What a slot asks for, where rolled reductions may have renumbered it."""
+    zero = np.zeros(1)
+    whole = zero if slot is None else asked.get(slot, zero)
+    if rolled_slot is None or rolled_slot == slot or not tiles.rolled:
+        return whole
+    rolled = asked.get(rolled_slot, zero)
+    looping = np.zeros(1, dtype=np.bool_)
+    for flags in tiles.rolled.values():
+        looping = looping | flags
+    chosen: Sizes = np.where(looping, rolled, whole)
+    return chosen
+
+
 def _indexing(
     graph: KernelGraph, configs: Sequence[Config], tiles: Tiles
 ) -> dict[str, Sizes]:
     """Shares of live accesses that really use descriptors, loads and stores apart."""
-    wanted = _wanted_descriptors(graph, configs)
+    wanted = _table(configs, "indexing", "tensor_descriptor", graph.n_memory_slots)
     totals = {OpKind.LOAD: np.zeros(1), OpKind.STORE: np.zeros(1)}
     used = {OpKind.LOAD: np.zeros(1), OpKind.STORE: np.zeros(1)}
     for index, access in enumerate(graph.accesses):
@@ -300,8 +339,8 @@ def _indexing(
             continue
         active = active_weight(graph, tiles, index)
         totals[access.kind] = totals[access.kind] + active
-        asked = wanted.get(access.slot)
-        if asked is not None:
+        asked = _by_program(graph, tiles, wanted, access.slot, access.rolled_slot)
+        if asked.any():
             got = descriptor_fits(graph, access, tiles) * asked
             used[access.kind] = used[access.kind] + active * got
     return {
@@ -312,20 +351,19 @@ def _indexing(
     }
 
 
-def _wanted_descriptors(
-    graph: KernelGraph, configs: Sequence[Config]
+def _table(
+    configs: Sequence[Config], key: str, wanted: str, n_slots: int
 ) -> Mapping[int, Sizes]:
-    """For each slot of `indexing` that any config sets to a descriptor, who does."""
-    n_slots = graph.n_memory_slots
+    """For each slot that any config sets to a value, who does: 1 or 0 per config."""
 
     def encode(value: Any) -> tuple[float, ...]:
         if isinstance(value, str):
-            return (float(value == "tensor_descriptor"),) * n_slots
+            return (float(value == wanted),) * n_slots
         items = as_list(value)
-        flags = [float(v == "tensor_descriptor") for v in items[:n_slots]]
+        flags = [float(v == wanted) for v in items[:n_slots]]
         return tuple([*flags, *[0.0] * (n_slots - len(flags))])
 
     if n_slots == 0:
         return {}
-    table = encoded(configs, "indexing", encode)
+    table = encoded(configs, key, encode)
     return {slot: column for slot, column in enumerate(table) if column.any()}

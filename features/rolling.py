@@ -32,7 +32,8 @@ def add_reductions(
                 and host is not None
                 and dim.tile in names_in(dim.tile)
             ):
-                extents[dim.tile] = max(extents.get(dim.tile, 0), host)
+                # A slice may be shorter than its dimension, never longer.
+                extents[dim.tile] = min(extents.get(dim.tile, host), host)
     slots = _reduction_slots(raw)
     symbols = _reduction_symbols(raw, by_symbol, hints)
     block_of = _rolled_symbols(raw, by_symbol)

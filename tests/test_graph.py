@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
 import parity_kernels
 import pytest
 
+from costmodel import helion_hook
 from costmodel.errors import UnreadableKernelError
 from costmodel.features.blocks import BlockKind
 from costmodel.features.graph import KernelGraph
+from costmodel.features.indices import DimKind
 from costmodel.features.knobs import range_slots
 from costmodel.features.loops import BoundKind
 from costmodel.features.loops import LoopAxisFact
-from costmodel.features.indices import DimKind
+from costmodel.features.regions import RegionKind
 from costmodel.types import WorkloadRecord
 
 NAMES = sorted(parity_kernels.CASES)
@@ -41,6 +44,36 @@ def test_knob_slots_are_those_of_helions_config_spec(name: str) -> None:
     assert graph.n_load_slots == spec.load_eviction_policies.length
     assert graph.n_atomic_slots == spec.atomic_indexing.length
     assert 1 + max(range_slots(graph).values()) == len(spec.range_num_stages)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_slots_point_at_the_loads_of_the_generated_code(name: str) -> None:
+    graph, default = _graph(name), parity_kernels.view_of(name).default
+    bound = parity_kernels.bound_case(name)
+    chunks = [[None] * len(graph.reduction_blocks)]
+    if graph.reduction_blocks:
+        chunks.append([16] * len(graph.reduction_blocks))
+    for loops in chunks:
+        is_rolled = loops != chunks[0]
+        slots = {}
+        for access in graph.accesses:
+            slot = access.rolled_load_slot if is_rolled else access.load_slot
+            is_twin = graph.regions[access.graph_id].kind is RegionKind.ROLLED
+            if slot is not None and (is_rolled or not is_twin):
+                slots[slot] = access.tensor
+        for wanted in (1, 2, 4):  # bits of a slot's number, so that each slot shows
+            policies = [
+                "first" if slot & wanted else "" for slot in range(graph.n_load_slots)
+            ]
+            config = {**default, "load_eviction_policies": policies}
+            config |= {"reduction_loops": loops} if loops else {}
+            code = helion_hook.triton_code(bound, config)
+            found = re.findall(r"tl\.load\((\w+) .*evict_first", code)
+            expected = [slots[s] for s in sorted(slots) if s & wanted]
+            # A kernel of several grids is emitted once for each persistent launch.
+            copies = len(found) // max(1, len(expected))
+            assert found == expected * copies
+            assert bool(found) == bool(expected)
 
 
 @pytest.mark.parametrize("name", NAMES)
