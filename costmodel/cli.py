@@ -88,7 +88,9 @@ def _identity_options(command: argparse.ArgumentParser) -> None:
         "logs without a meta file", "what a log is of, where it does not say so itself"
     )
     group.add_argument("--kernel", metavar="NAME")
-    group.add_argument("--arg", action="append", default=[], dest="args", metavar="SPEC")
+    group.add_argument(
+        "--arg", action="append", default=[], dest="args", metavar="SPEC"
+    )
     group.add_argument("--gpu", metavar="NAME")
     group.add_argument("--helion-version", metavar="VERSION")
 

@@ -40,6 +40,10 @@ from costmodel.datasets.worker_process import worker_command
 from costmodel.datasets.worker_process import worker_environment
 from costmodel.datasets.workloads.workload import Workload
 
+_DESCRIPTION = (
+    "Record a corpus on one GPU: every workload's configs, timed and re-timed. What is "
+    "finished is in OUT/recorded-<i>.tar.xz at any moment; a second start goes on."
+)
 _WORKERS = 5  # one times for a quarter of its cycle; the others bind and compile
 _LAST_START_S = 25.0  # no workload starts with less time left: it could not finish
 _TRACEBACK_LINES = 25
@@ -48,8 +52,12 @@ _GRACE_S = 12.0  # from the end of the time to killing: the last ones finish rea
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    options = _parser().parse_args(argv)
-    index, count = (int(part) for part in options.shard.split("/"))
+    return run(parser().parse_args(argv))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan or record as the options of `parser` say; returns the exit code."""
+    index, count = options.shard
     if options.dry_run:
         from costmodel.datasets.dry_run import dry_run
 
@@ -273,13 +281,20 @@ def _ratio(above: float, below: float) -> float:
     return above / below if below else math.nan
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """All options of a recording; importing it needs no GPU."""
     limits = Limits()
-    parser = argparse.ArgumentParser(prog="costmodel collect", description=__doc__)
-    add = parser.add_argument
+    made = argparse.ArgumentParser(prog="costmodel collect", description=_DESCRIPTION)
+    add = made.add_argument
     add("out", type=Path, help="folder for the archive; in a dry run, for order.txt")
     add("--seconds", type=float, default=540.0, help="stop by the clock after this")
-    add("--shard", default="0/1", metavar="I/N", help="every N-th workload from I")
+    add(
+        "--shard",
+        type=_shard,
+        default=(0, 1),
+        metavar="I/N",
+        help="every N-th workload from I",
+    )
     add("--order", type=Path, help="workload ids, best first: order.txt of a dry run")
     add("--skip", type=Path, action="append", default=[], help="ids or an archive")
     add("--wave", type=int, default=WAVE_KERNELS, help="kernels before the next ones")
@@ -293,7 +308,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--hardware", help="default: what the driver says; a dry run needs a name")
     add("--work", type=Path, help="folder for raw files; default: a temporary one")
     add("--dry-run", action="store_true", help="print the plan; needs no GPU")
-    return parser
+    return made
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """`I/N` as two numbers; argparse says what was wrong with anything else."""
+    index, count = (int(part) for part in text.split("/"))
+    if not 0 <= index < count:
+        raise ValueError
+    return index, count
+
+
+_shard.__name__ = "I/N"  # argparse names the type in its message
 
 
 if __name__ == "__main__":  # workers must never run the campaign again

@@ -32,6 +32,7 @@ from costmodel.datasets.store_schema import ATTEMPTS_SCHEMA
 from costmodel.datasets.store_schema import RUNS_SCHEMA
 from costmodel.datasets.store_schema import SCHEMA_VERSION
 from costmodel.datasets.store_schema import attempt_rows
+from costmodel.datasets.store_schema import record_of
 from costmodel.datasets.store_schema import run_key
 from costmodel.datasets.store_schema import run_row
 from costmodel.datasets.table_files import locked
@@ -41,7 +42,6 @@ from costmodel.datasets.workload_data import WorkloadData
 from costmodel.datasets.workload_data import floats
 from costmodel.datasets.workload_data import name_of
 from costmodel.errors import CorruptRecordError
-from costmodel.types import WorkloadRecord
 
 RUNS_FILE = "runs.parquet"
 ATTEMPTS_FILE = "attempts.parquet"
@@ -275,15 +275,7 @@ def _workload(
     run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
 ) -> WorkloadData:
     rows = sorted(rows, key=lambda row: row["canonical_id"])
-    record = WorkloadRecord(
-        kernel_name=run["kernel"],
-        kernel_source=run["kernel_source"],
-        input_shapes=tuple(tuple(shape) for shape in json.loads(run["input_shapes"])),
-        dtypes=tuple(json.loads(run["dtypes"])),
-        hardware=run["gpu"],
-        settings=json.loads(run["settings"]),
-        ir_graph=json.loads(run["ir_graph"]),
-    )
+    record = record_of(run)
     default = [index for index, row in enumerate(rows) if row["is_default"]]
     return WorkloadData(
         workload_id=run["workload_id"],

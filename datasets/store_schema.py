@@ -159,6 +159,19 @@ def run_row(clean_run: CleanRun, record: WorkloadRecord, key: str) -> dict[str, 
     }
 
 
+def record_of(run: Mapping[str, Any]) -> WorkloadRecord:
+    """The workload that a row of `RUNS_SCHEMA` is about."""
+    return WorkloadRecord(
+        kernel_name=run["kernel"],
+        kernel_source=run["kernel_source"],
+        input_shapes=tuple(tuple(shape) for shape in json.loads(run["input_shapes"])),
+        dtypes=tuple(json.loads(run["dtypes"])),
+        hardware=run["gpu"],
+        settings=json.loads(run["settings"]),
+        ir_graph=json.loads(run["ir_graph"]),
+    )
+
+
 def attempt_rows(clean_run: CleanRun, key: str) -> list[dict[str, Any]]:
     """Rows of `ATTEMPTS_SCHEMA`, one per measurement."""
     common = _common(clean_run, key)

@@ -107,6 +107,9 @@ class WorkerProcess:
                 if message["event"] == "done":
                     return Outcome(summary=message)
                 if message["event"] == "failed":
+                    if message["broken"]:
+                        # It is about to exit: a next job would die with it.
+                        self.kill()
                     return Outcome(
                         error=message["error"], worth_retrying=message["broken"]
                     )

@@ -144,3 +144,35 @@ def test_the_oldest_layout_is_read_once_it_is_told_what_it_is_of(
     assert main(["audit", log, *told, "--helion-version", "1.1.0", "--json"]) == 0
     totals = json.loads(capsys.readouterr().out)["totals"]
     assert totals == {"kept": 4}
+
+
+def test_collect_plans_without_a_gpu_and_refuses_to_record_without_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    out = str(tmp_path / "out")
+    assert main(["collect", out, "--seconds", "60"]) == 1
+    assert "--dry-run" in one_error_line(capsys)
+    assert main(["collect", out, "--dry-run", "--limit", "1", "--configs", "5"]) == 0
+    planned = capsys.readouterr().out
+    assert "1 workloads of 1 kernels" in planned
+    order = tmp_path / "out" / "order.txt"
+    assert order.read_text().splitlines()[0] in planned
+    assert main(["collect", out, "--dry-run", "--order", "missing.txt"]) == 1
+    assert "missing.txt" in one_error_line(capsys)
+
+
+@pytest.mark.parametrize("bad", ["1", "2/2", "a/b", "-1/2"])
+def test_collect_refuses_a_nonsense_shard(
+    bad: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["collect", "out", f"--shard={bad}"])
+    assert stop.value.code == 2
+    assert "I/N" in capsys.readouterr().err
+
+
+def test_unknown_options_are_wrong_usage_elsewhere() -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["audit", "logs", "--shard", "0/1"])
+    assert stop.value.code == 2

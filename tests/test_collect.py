@@ -50,6 +50,10 @@ FAKE_WORKER = textwrap.dedent(
         if behaviour == "refuses":
             say(event="failed", error="BindError: no", broken=False)
             continue
+        if behaviour == "breaks":
+            say(event="failed", error="CUDA error: misaligned address", broken=True)
+            sys.stdin.readline()  # a job that comes while it ends dies with it
+            os._exit(3)
         for suffix in (".csv", ".costmodel.jsonl"):
             open(name + suffix, "w").write(f"of {name}")
         say(event="done", n_attempts=45, n_ok=40, default_us=20.0, best_us=10.0,
@@ -74,7 +78,7 @@ def _campaign(
     table.write_text(json.dumps({w.workload_id: b for w, b in behaviours.items()}))
     out, work = tmp_path / "out", tmp_path / "work"
     out.mkdir(exist_ok=True)
-    options = collect._parser().parse_args([str(out), "--workers", "2"])
+    options = collect.parser().parse_args([str(out), "--workers", "2"])
     campaign = Campaign(out / "recorded-0", work, options, 1, time.time() + seconds)
     for worker in campaign._workers:
         worker.command = [sys.executable, str(script), str(table)]
@@ -106,6 +110,19 @@ def test_deaths_and_hangs_cost_no_other_workload(
     assert "BindError: no" in printed
     assert "best 2.00x" in printed
     assert "recorded 5 of 6 workloads, 225 attempts" in printed
+
+
+def test_a_broken_worker_takes_no_further_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    behaviours = _workloads(["breaks", "good", "breaks", "good"])
+    campaign = _campaign(tmp_path, behaviours)
+    del campaign._workers[1:]
+    assert campaign.run(list(behaviours)) == 0
+    printed = capsys.readouterr().err
+    assert "worker died" not in printed
+    assert printed.count("misaligned address") == 2
+    assert "recorded 4 of 4 workloads" in printed
 
 
 def test_a_second_start_records_only_the_rest(tmp_path: Path) -> None:
@@ -190,7 +207,7 @@ def test_progress_tells_rate_and_reach() -> None:
 def test_the_command_line_shows_help_and_refuses_nonsense() -> None:
     for bad in ([], ["out", "--seconds", "soon"]):
         with pytest.raises(SystemExit):
-            collect._parser().parse_args(bad)
-    options = collect._parser().parse_args(["out"])
+            collect.parser().parse_args(bad)
+    options = collect.parser().parse_args(["out"])
     assert isinstance(options, argparse.Namespace)
     assert options.seconds < 600  # a command on a lent machine lasts ten minutes

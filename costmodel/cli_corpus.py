@@ -1,0 +1,104 @@
+"""Commands about a stored corpus: describe and export."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from costmodel.cli_data import TABLE_WIDTH_COLUMNS
+from costmodel.cli_data import class_of
+from costmodel.datasets.describe import Description
+from costmodel.datasets.describe import Group
+from costmodel.datasets.describe import description_of
+from costmodel.datasets.describe import run_facts
+from costmodel.datasets.store import Corpus
+from costmodel.datasets.store_schema import record_of
+
+
+def describe(arguments: argparse.Namespace) -> int:
+    """Counts, headroom, failures, knobs and noise of a corpus."""
+    corpus = Corpus.load(arguments.corpus)
+    facts = run_facts(corpus, _class_of_row)
+    described = description_of(facts, corpus.digest)
+    if arguments.json:
+        print(json.dumps(described.as_json(), indent=2))
+    else:
+        _show(described)
+    if arguments.plots:
+        # Matplotlib is slow to import, and not everybody has it.
+        from costmodel.datasets.describe_plots import write_plots
+
+        for path in write_plots(facts, described, Path(arguments.plots)):
+            print(f"written: {path}", file=sys.stderr)
+    return 0
+
+
+def _class_of_row(run: Mapping[str, Any]) -> str:
+    return class_of(record_of(run))
+
+
+def _show(described: Description) -> None:
+    console = Console(width=TABLE_WIDTH_COLUMNS, highlight=False, soft_wrap=True)
+    console.print(
+        f"{described.n_workloads} workloads of {described.n_kernels} kernels "
+        f"({described.n_kernels_with_shapes} with three shapes or more) in "
+        f"{described.n_families} families; {described.n_attempts} attempts, "
+        f"{described.n_measurements} measurements; digest {described.digest[:12]}"
+    )
+    for title, counts in (
+        ("gpu", described.gpus),
+        ("regime", described.regimes),
+        ("rule of Helion's", described.promoted),
+        ("status", described.statuses),
+        ("label", described.label_quality),
+        *described.versions.items(),
+    ):
+        console.print(f"{title}: {_words(counts)}")
+    console.print(
+        f"re-timed interleaved: {described.n_retimed} runs, "
+        f"{described.n_readings_interleaved} readings, at least "
+        f"{described.fewest_rounds} of each leader"
+    )
+    for regime, noise in described.noise_log.items():
+        console.print(
+            f"noise of {regime}: {100 * noise['p50']:.2f} % median, "
+            f"{100 * noise['p90']:.2f} % at the 90th percentile, "
+            f"{100 * noise['max']:.2f} % at most"
+        )
+    console.print(_group_table("class", described.classes))
+    console.print(_group_table("family", described.families))
+    console.print(_group_table("rule of Helion's", described.rules))
+    console.print(
+        f"headroom of all: {described.headroom:.3f} over {described.n_judged} runs"
+    )
+    for line in described.without_default:
+        console.print(f"no headroom: {line}", markup=False)
+
+
+def _group_table(title: str, groups: tuple[Group, ...]) -> Table:
+    table = Table(title=f"Headroom by {title}", title_justify="left")
+    table.add_column(title)
+    for name in ("workloads", "kernels", "judged", "headroom", "largest", "failed"):
+        table.add_column(name, justify="right")
+    for one in groups:
+        table.add_row(
+            one.name,
+            str(one.n_workloads),
+            str(one.n_kernels),
+            str(one.n_judged),
+            f"{one.headroom:.3f}",
+            f"{one.headroom_max:.2f}",
+            f"{one.failed_share:.1%}",
+        )
+    return table
+
+
+def _words(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {n}" for name, n in counts.items()) or "none"
