@@ -208,6 +208,7 @@ class _Builder:
         """Give what is left its id: in order, between the neighbours' ids."""
         if self.source is None:
             return
+        self._fill_gaps(self.source.allocations)
         taken = set(self.ids.values())
         free = [b for b in self.symbols if b not in taken]
         pending = [a for a in self.source.allocations if a not in self.ids]
@@ -224,6 +225,20 @@ class _Builder:
                     self.ids[allocation] = later[0]
                     free.remove(later[0])
             previous = max(previous, self.ids.get(allocation, previous))
+
+    def _fill_gaps(self, allocations: tuple[str | AxisKey, ...]) -> None:
+        """Ids grow in the order of allocation: as many ids as places fit one way."""
+        before, waiting = -1, []
+        for allocation in allocations:
+            known = self.ids.get(allocation)
+            if known is None:
+                waiting.append(allocation)
+                continue
+            if known - before - 1 == len(waiting):
+                self.ids.update(
+                    (place, before + 1 + index) for index, place in enumerate(waiting)
+                )
+            before, waiting = known, []
 
     def _is_grid_axis(self, allocation: str | AxisKey) -> bool:
         if isinstance(allocation, str):

@@ -16,6 +16,7 @@ from costmodel.features.blocks import Block
 from costmodel.features.blocks import BlockKind
 from costmodel.features.blocks import map_blocks
 from costmodel.features.blocks import scalar_aliases
+from costmodel.features.chunks import size_chunks
 from costmodel.features.compute import Dot
 from costmodel.features.compute import Elementwise
 from costmodel.features.compute import Reduction
@@ -176,6 +177,8 @@ def _read(record: WorkloadRecord) -> KernelGraph:
     tracer = IndexTracer(raw, frozenset(block_map.by_symbol), aliases)
     accesses = read_accesses(raw, regions, tile_symbols, tracer, {**hints, **known})
     blocks, loops = resolve_loops(raw, regions, block_map, accesses, tracer, hints)
+    if source is None or not source.tunables:  # those decide sizes config by config
+        blocks = size_chunks(raw, blocks, accesses)
     by_symbol = dict(block_map.by_symbol)
     blocks, reduction_blocks = add_reductions(raw, blocks, by_symbol, accesses, hints)
     dots, reductions, elementwise = read_compute(raw, regions)
