@@ -70,7 +70,7 @@ def pick(arguments: argparse.Namespace) -> int:
     print(decorator_line(answer.config))
     print()
     for label, text in pick_facts(answer, hardware):
-        print(f"{label + ':':<16}{text}")
+        print(f"{label + ':':<17}{text}")
     return 0
 
 
@@ -82,20 +82,14 @@ def pick_facts(answer: Pick, hardware: Hardware) -> list[tuple[str, str]]:
         ("decided by", f"{answer.source.value} ({answer.reason.value})"),
         ("why", answer.detail),
     ]
-    if answer.predicted_speedup is not None:
+    is_default = answer.config == answer.default
+    if answer.predicted_speedup is not None and not is_default:
         gain = f"{answer.predicted_speedup:.2f}x over Helion's default"
         if answer.speedup_lower is not None:
             gain += f", at least {answer.speedup_lower:.2f}x by calibration"
         facts.append(("predicted gain", gain))
     if answer.runner_up is not None:
-        speed = (
-            f" ({answer.runner_up_speedup:.2f}x predicted)"
-            if answer.runner_up_speedup is not None
-            else ""
-        )
-        facts.append(
-            ("runner-up", changed_knobs(answer.runner_up, answer.config) + speed)
-        )
+        facts.append(("runner-up", _runner_up(answer, is_default)))
     if answer.default is not None:
         facts.append(("against default", changed_knobs(answer.config, answer.default)))
     facts.append(("candidates", str(answer.n_candidates)))
@@ -103,14 +97,37 @@ def pick_facts(answer: Pick, hardware: Hardware) -> list[tuple[str, str]]:
     return facts
 
 
+def _runner_up(answer: Pick, is_default: bool) -> str:
+    assert answer.runner_up is not None
+    words = changed_knobs(answer.runner_up, answer.config)
+    if answer.runner_up_speedup is None:
+        return words
+    doubt = ", not trusted" if is_default else ""
+    return f"{words} ({answer.runner_up_speedup:.2f}x predicted{doubt})"
+
+
 def changed_knobs(config: Config, reference: Config) -> str:
-    """The knobs in which one config differs from another, as `knob a -> b`."""
+    """The knobs in which one config differs from another, as `knob: old -> new`."""
     changes = [
-        f"{key} {reference.get(key)!r} -> {config.get(key)!r}"
+        change
         for key in sorted({*config, *reference})
-        if config.get(key) != reference.get(key)
+        for change in _changes(key, reference.get(key), config.get(key))
     ]
     return ", ".join(changes) if changes else "the same config"
+
+
+def _changes(name: str, old: Any, new: Any) -> list[str]:
+    """Differences of one knob, slot by slot where both are lists of one length."""
+    if old == new:
+        return []
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) > 1:
+        pairs = zip(old, new, strict=True)
+        return [
+            change
+            for slot, (one, other) in enumerate(pairs)
+            for change in _changes(f"{name}[{slot}]", one, other)
+        ]
+    return [f"{name}: {old!r} -> {new!r}"]
 
 
 def pick_as_json(answer: Pick, hardware: Hardware) -> dict[str, Any]:
@@ -150,7 +167,7 @@ def _print_explanation(
 ) -> None:
     console = Console(width=100)
     for label, text in pick_facts(answer, hardware):
-        console.print(f"{label + ':':<16}{text}", highlight=False, markup=False)
+        console.print(f"{label + ':':<17}{text}", highlight=False, markup=False)
     table = Table(title="Estimates, not measurements", title_justify="left")
     table.add_column("quantity")
     for column in ("Helion default", "our pick", "change"):
