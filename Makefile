@@ -8,7 +8,7 @@ DEMO   = build/demo
 MODEL  = $(DEMO)/model/helion-costmodel.ubj
 KERNEL = datasets/workloads/attention.py:attention_full
 
-.PHONY: install demo test test-fast clean
+.PHONY: install demo test test-fast test-exhaustive clean
 
 install: $(VENV)/.installed
 
@@ -37,6 +37,9 @@ test: install
 
 test-fast: install
 	$(BIN)/python -m pytest -m "not slow"
+
+test-exhaustive: install
+	$(BIN)/python -m pytest -m "exhaustive"
 
 clean:
 	rm -rf $(VENV) build *.egg-info

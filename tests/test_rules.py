@@ -51,7 +51,14 @@ def _cases() -> list[tuple[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gpu", ("H200", "B200", "A100"))
+@pytest.mark.parametrize(
+    "gpu",
+    (
+        "H200",
+        pytest.param("B200", marks=pytest.mark.exhaustive),
+        pytest.param("A100", marks=pytest.mark.exhaustive),
+    ),
+)
 def test_rules_agree_on_every_workload(gpu: str) -> None:
     wrong = []
     hardware = load_hardware(gpu)

@@ -192,6 +192,7 @@ def test_every_other_kernel_compiles_for_h200(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 def test_every_shape_binds_for_h200(name: str) -> None:
     from costmodel.hardware import load_hardware
