@@ -206,20 +206,27 @@ def _register_steps(
     raw = graph.raw
     owner = _storage(graph, nodes)
     through_smem = _operands_in_smem(graph, nodes)
-    uses = _last_uses(nodes)
     last: dict[str, int] = {}
-    for name, index in uses.items():
-        root = owner.get(name, name)
-        last[root] = max(last.get(root, -1), index)
+    for index, node in enumerate(nodes):
+        # After a loop a carried value is where the loop left it, not where it began.
+        sources = node.inputs[-1:] if node.op == "_phi" else node.inputs
+        for name in sources:
+            root = owner.get(name, name)
+            last[root] = max(last.get(root, -1), index)
     columns_of: dict[str, int] = {}
+    added = _added_products(nodes)
+    in_place = _IN_PLACE if graph.dots else ()
     for node in nodes:
-        if owner[node.id] != node.id or node.id in through_smem:
+        if owner[node.id] != node.id or node.id in through_smem or node.id in added:
             continue
         if _role(raw, node) is not None and node.op != "subscript":
             columns_of[node.id] = _column(columns, node)
     steps: list[dict[int, int]] = []
     live: list[str] = []
     for index, node in enumerate(nodes):
+        if node.kind in in_place:
+            # Element by element a result takes the registers of what dies with it.
+            live = [name for name in live if last.get(name, -1) > index]
         if node.id in columns_of:
             live.append(node.id)
         step: dict[int, int] = {}
@@ -229,6 +236,23 @@ def _register_steps(
             steps.append(step)
         live = [name for name in live if last.get(name, -1) > index]
     return steps
+
+
+# A dot adds to the registers of the accumulator that it is given.
+_IN_PLACE = (OpKind.POINTWISE, OpKind.CONVERT, OpKind.DOT)
+
+
+def _added_products(nodes: Sequence[Node]) -> set[str]:
+    """Dots whose only use is a sum, which the compiler makes their accumulator."""
+    users: dict[str, list[Node]] = {}
+    for node in nodes:
+        for source in node.inputs:
+            users.setdefault(source, []).append(node)
+    return {
+        node.id
+        for node in nodes
+        if node.kind is OpKind.DOT and [u.op for u in users.get(node.id, ())] == ["add"]
+    }
 
 
 def _operands_in_smem(graph: KernelGraph, nodes: Sequence[Node]) -> set[str]:
