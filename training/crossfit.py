@@ -1,9 +1,11 @@
 """Predict each workload by a model that never saw its family, or its shape.
 
-The gate is part of what is judged, so it is calibrated inside: for each outer fold,
-smaller inner fits on the training part alone predict blocks of its families, and the
-margins come from those. Nothing of a held-out workload reaches its own prediction or
-its own margin.
+The gate is part of what is judged, so its margins are calibrated crosswise: those of
+one fold come from what the other folds' models said of their own held-out workloads.
+No workload's times reach its own prediction, and none its own margin's calibration
+points; that the other folds' models were trained on it is the price of fitting each
+model once instead of once more per fold, and makes a margin depend on it only through
+models that did not predict it.
 """
 
 from __future__ import annotations
@@ -35,9 +37,12 @@ from costmodel.training.fit import FitSettings
 from costmodel.training.fit import fit
 from costmodel.training.labelled import LabelledWorkload
 
-# Four blocks of families keep the inner fits few; an inner model misses a quarter of
-# the families, so its margins err on the careful side.
-N_INNER_BLOCKS = 4
+# Up to this many families each is left out alone. With more, blocks of whole families
+# are: the same question at a fixed number of fits, and each model misses an eighth of
+# the families where the published one misses none, so the answer errs on the careful
+# side.
+MAX_SINGLE_FAMILIES = 10
+N_FAMILY_BLOCKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class FoldResult:
     Attributes:
         fold: Which workloads were learned from and held out.
         predictions: One per held-out workload, in the fold's order.
-        gate: Calibrated inside the training part.
+        gate: Margins from other folds' held-out predictions; range of its own training.
         neighbour: The nearest-neighbour baseline of the same training part.
         curves: Error by boosting round.
     """
@@ -69,12 +74,16 @@ class FoldResult:
 
 
 def family_folds(workloads: Sequence[LabelledWorkload]) -> list[Fold]:
-    """Leave one family out.
+    """Leave one family out, or a block of families where there are many.
 
     Raises:
         NotEnoughDataError: Fewer than two families.
     """
-    splits = leave_one_group_out([one.family for one in workloads])
+    families = [one.family for one in workloads]
+    if len(set(families)) <= MAX_SINGLE_FAMILIES:
+        splits = leave_one_group_out(families)
+    else:
+        splits = group_k_fold(families, N_FAMILY_BLOCKS)
     return [_fold(name, train, test) for name, train, test in splits]
 
 
@@ -111,18 +120,32 @@ def cross_fit(
     folds: Sequence[Fold],
     schema: FeatureSchema,
     settings: FitSettings,
+    calibration: Sequence[HeldOutPrediction] = (),
 ) -> list[FoldResult]:
-    """Fit, calibrate and predict each fold.
+    """Fit and predict each fold, then give each a gate that its own did not make.
 
     Folds run side by side in threads (XGBoost releases the interpreter lock); each fit
     is single-threaded, so the results do not depend on how many run at once.
+
+    Args:
+        workloads: What to split.
+        folds: Who is learned from and who is held out.
+        schema: Of the features.
+        settings: Numbers of the fit.
+        calibration: Predictions of workloads whose family was left out, to set the
+            margins by; those of a fold's own test workloads are not used. None given
+            means those of the folds themselves.
     """
 
     def run(fold: Fold) -> FoldResult:
         return _run_fold(workloads, fold, schema, settings)
 
     with ThreadPoolExecutor(max_workers=max(1, min(4, os.cpu_count() or 1))) as pool:
-        return list(pool.map(run, folds))
+        results = list(pool.map(run, folds))
+    made = [one for result in results for one in result.predictions]
+    return [
+        _gated(result, workloads, calibration or made, schema) for result in results
+    ]
 
 
 def _run_fold(
@@ -135,16 +158,26 @@ def _run_fold(
     test = [workloads[i] for i in fold.test]
     layout = RowLayout.of(schema)
     forest, curves = fit(train, layout, settings, schema.hash, held_out=test)
-    predictions = predict(forest, train, test, schema)
     return FoldResult(
         fold=fold,
-        predictions=tuple(predictions),
-        gate=calibrated_gate(
-            _inner_predictions(train, schema, settings), train, schema
-        ),
+        predictions=tuple(predict(forest, train, test, schema)),
+        gate=uncalibrated_gate(train),
         neighbour=nearest_neighbour(train),
         curves=curves,
     )
+
+
+def _gated(
+    result: FoldResult,
+    workloads: Sequence[LabelledWorkload],
+    calibration: Sequence[HeldOutPrediction],
+    schema: FeatureSchema,
+) -> FoldResult:
+    """The same fold with margins from predictions of other workloads."""
+    train = [workloads[i] for i in result.fold.train]
+    mine = {workloads[i].workload_id for i in result.fold.test}
+    others = [one for one in calibration if one.workload.workload_id not in mine]
+    return replace(result, gate=calibrated_gate(others, train, schema))
 
 
 def predict(
@@ -170,28 +203,4 @@ def predict(
             analytic_order=analytic_ranking(one),
         )
         predictions.append(HeldOutPrediction(one, said, merit, outside))
-    return predictions
-
-
-def _inner_predictions(
-    train: Sequence[LabelledWorkload], schema: FeatureSchema, settings: FitSettings
-) -> list[HeldOutPrediction]:
-    """Held-out predictions within a training part, by cheaper fits."""
-    families = [one.family for one in train]
-    if len(set(families)) < 2:
-        return []
-    # Half the bags and two thirds of the rounds: a third of the time of a full fit.
-    cheap = replace(
-        settings,
-        n_bags=max(1, settings.n_bags // 2),
-        n_trees=max(1, 2 * settings.n_trees // 3),
-        n_validity_trees=max(1, 2 * settings.n_validity_trees // 3),
-        learning_rate=1.5 * settings.learning_rate,
-    )
-    predictions = []
-    for _, fit_on, predict_on in group_k_fold(families, N_INNER_BLOCKS):
-        part = [train[i] for i in fit_on]
-        forest, _ = fit(part, RowLayout.of(schema), cheap, schema.hash)
-        held_out = [train[i] for i in predict_on]
-        predictions += predict(forest, part, held_out, schema)
     return predictions

@@ -120,9 +120,10 @@ def _empty_row(run: CleanRun) -> Row:
     return {
         "log": run.run.log,
         "run_id": run.run.run_id,
+        "run_ordinal": run.run.run_ordinal,
         "kernel": run.run.kernel_name,
         "family": run.family,
-        "n_attempts": len(run.run.attempts),
+        "n_attempts": run.run.n_attempts,
         "default_config_id": default_id,
         "default_how": run.run.default_how.value,
         "default_ms": None,

@@ -109,7 +109,9 @@ def extractor_of(recorded: WorkloadData) -> FeatureExtractor:
         UnknownHardwareError: Nothing is known of the device.
     """
     match = match_hardware(recorded.hardware)
-    if match.kind == "fallback":
+    # A device that is described but not one of those the shipped model knows is fine:
+    # users train on logs of their own. Only one without a description is refused.
+    if match.hardware.compute_capability == (0, 0):
         raise UnknownHardwareError(match.why)
     return FeatureExtractor(KernelGraph.from_record(recorded.record), match.hardware)
 

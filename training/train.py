@@ -17,6 +17,7 @@ from costmodel.features.schema import FeatureSchema
 from costmodel.layout import RowLayout
 from costmodel.learned import BUNDLED_NAME
 from costmodel.learned import LearnedModel
+from costmodel.training.calibrate import HeldOutPrediction
 from costmodel.training.calibrate import calibrated_gate
 from costmodel.training.crossfit import FoldResult
 from costmodel.training.crossfit import cross_fit
@@ -30,6 +31,7 @@ from costmodel.training.judge import judge
 from costmodel.training.labelled import LabelledWorkload
 
 FAMILY_PROTOCOL = "leave one family out"
+BLOCK_PROTOCOL = "leave blocks of families out"
 SHAPE_PROTOCOL = "leave one shape out"
 
 _LIBRARIES = ("helion", "helion-costmodel", "numpy", "scikit-learn", "torch", "xgboost")
@@ -42,7 +44,7 @@ class Training:
     Attributes:
         model: Fitted on everything, gated, ready to publish.
         trees: The booster's UBJ bytes.
-        by_family: Cross-validated by family.
+        by_family: Cross-validated by family, or blocks of families.
         by_shape: Cross-validated by shape; may say that it is not applicable.
         curves: Error by boosting round, averaged over the family folds.
         settings: Numbers of the fit.
@@ -80,9 +82,11 @@ def train(
     settings = settings or FitSettings()
     folds = family_folds(workloads)
     results = cross_fit(workloads, folds, schema, settings)
-    by_family = judge(FAMILY_PROTOCOL, results, schema)
-    by_shape = _judge_shapes(workloads, schema, settings)
+    in_blocks = len(folds) < len({one.family for one in workloads})
+    protocol = BLOCK_PROTOCOL if in_blocks else FAMILY_PROTOCOL
+    by_family = judge(protocol, results, schema)
     held_out = [one for result in results for one in result.predictions]
+    by_shape = _judge_shapes(workloads, schema, settings, held_out)
     gate = calibrated_gate(held_out, workloads, schema)
     forest, _ = fit(workloads, RowLayout.of(schema), settings, schema.hash)
     trees = bytes(forest.booster.save_raw("ubj"))
@@ -117,13 +121,16 @@ def train(
 
 
 def _judge_shapes(
-    workloads: Sequence[LabelledWorkload], schema: FeatureSchema, settings: FitSettings
+    workloads: Sequence[LabelledWorkload],
+    schema: FeatureSchema,
+    settings: FitSettings,
+    calibration: Sequence[HeldOutPrediction],
 ) -> Evaluation:
     folds = shape_folds(workloads)
     if not folds:
         return Evaluation(SHAPE_PROTOCOL, (), "not applicable (one shape per kernel)")
     # Siblings stay in training, so this answers "another shape of a known kernel".
-    results = cross_fit(workloads, folds, schema, settings)
+    results = cross_fit(workloads, folds, schema, settings, calibration)
     return judge(SHAPE_PROTOCOL, results, schema)
 
 
