@@ -216,6 +216,7 @@ def _physical(
         ),
         "regs_per_thread_log2": _log2(res.regs_per_thread),
         "spill_registers_log2": np.log2(1.0 + res.spill_registers),
+        "loop_spill_registers_log2": np.log2(1.0 + res.loop_spill_registers),
         "smem_share": np.minimum(res.smem_bytes / hardware.smem_per_cta_bytes, 64.0),
         "smem_fits": (res.smem_bytes <= hardware.smem_per_cta_bytes).astype(np.float64),
         "stage_bytes_log2": _log2(res.stage_bytes),

@@ -50,11 +50,13 @@ class LivePlan:
         columns: Distinct tiles by shape and element size.
         counts: float64[n_roles, n_steps, n_columns], live tiles of each role.
         register_counts: float64[n_register_steps, n_columns], tiles in registers.
+        loop_counts: The same of steps inside loops only.
     """
 
     columns: tuple[Column, ...]
     counts: npt.NDArray[np.float64]
     register_counts: npt.NDArray[np.float64]
+    loop_counts: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class LiveBytes:
         accumulators: Dot results and carried values.
         loads: Loaded tiles.
         registers: The register view.
+        loop_registers: The same inside loops; 0 for a kernel without one.
         largest_tile: Elements of the largest tile of all.
     """
 
@@ -75,6 +78,7 @@ class LiveBytes:
     accumulators: Sizes
     loads: Sizes
     registers: Sizes
+    loop_registers: Sizes
     largest_tile: Sizes
 
 
@@ -83,6 +87,7 @@ def make_live_plan(graph: KernelGraph) -> LivePlan:
     columns: dict[Column, int] = {}
     steps: list[dict[tuple[TileRole, int], int]] = []
     register_steps: list[dict[int, int]] = []
+    loop_steps: list[dict[int, int]] = []
     held = _held_outside(graph)
     for graph_id, region in graph.regions.items():
         if region.kind in (RegionKind.ROLLED, RegionKind.HELPER):
@@ -90,20 +95,30 @@ def make_live_plan(graph: KernelGraph) -> LivePlan:
         nodes = [graph.raw.nodes[i] for i in graph.raw.regions[graph_id].node_ids]
         steps.extend(_region_steps(graph.raw, nodes, columns))
         outside = [_column(columns, node) for node in held.get(graph_id, ())]
-        register_steps.extend(_register_steps(graph, nodes, columns, outside))
+        found = _register_steps(graph, nodes, columns, outside)
+        register_steps.extend(found)
+        if region.kind is RegionKind.LOOP:
+            loop_steps.extend(found)
     counts = np.zeros((_N_ROLES, max(1, len(steps)), max(1, len(columns))))
     for row, step in enumerate(steps):
         for (role, column), count in step.items():
             counts[role, row, column] += count
-    registers = np.zeros((max(1, len(register_steps)), max(1, len(columns))))
-    for row, register_step in enumerate(register_steps):
-        for column, count in register_step.items():
-            registers[row, column] += count
     return LivePlan(
         columns=tuple(columns) or (((), 1),),
         counts=counts,
-        register_counts=np.unique(registers, axis=0),
+        register_counts=_step_table(register_steps, len(columns)),
+        loop_counts=_step_table(loop_steps, len(columns)),
     )
+
+
+def _step_table(
+    steps: Sequence[Mapping[int, int]], n_columns: int
+) -> npt.NDArray[np.float64]:
+    table = np.zeros((max(1, len(steps)), max(1, n_columns)))
+    for row, step in enumerate(steps):
+        for column, count in step.items():
+            table[row, column] += count
+    return np.unique(table, axis=0)
 
 
 def live_bytes(plan: LivePlan, tiles: Tiles) -> LiveBytes:
@@ -121,6 +136,7 @@ def live_bytes(plan: LivePlan, tiles: Tiles) -> LiveBytes:
         accumulators=(carry + dots).max(axis=0),
         loads=loads.max(axis=0),
         registers=(plan.register_counts @ bytes_of).max(axis=0),
+        loop_registers=(plan.loop_counts @ bytes_of).max(axis=0),
         largest_tile=np.stack(numel).max(axis=0),
     )
 

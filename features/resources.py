@@ -59,7 +59,8 @@ class Resources:
         stages: Stages of that loop.
         regs_per_thread: Estimated need, not cut off at the hardware's limit.
         spill_registers: Registers a thread needs beyond what it may have.
-        spilled_bytes: The same for the whole program, in bytes.
+        loop_spill_registers: The same inside loops, where every trip pays for it.
+        spilled_bytes: As `spill_registers` for the whole program, in bytes.
         max_tile_numel: Elements of the largest tile.
         occupancy_ctas: Programs that fit one SM, at least 1.
         limit_threads: Programs that fit by threads alone.
@@ -75,6 +76,7 @@ class Resources:
     stages: Sizes
     regs_per_thread: Sizes
     spill_registers: Sizes
+    loop_spill_registers: Sizes
     spilled_bytes: Sizes
     max_tile_numel: Sizes
     occupancy_ctas: Sizes
@@ -102,6 +104,7 @@ def estimate_resources(
     addresses = _address_registers(graph, tiles, threads)
     held_share = 1.0 if has_dot else _FUSED_SHARE
     need = base + held_share * live.registers / 4.0 / threads + addresses
+    loop_need = base + held_share * live.loop_registers / 4.0 / threads + addresses
     cap = np.minimum(
         float(hardware.max_regs_per_thread),
         np.floor(hardware.regs_per_sm / threads / _REGISTER_UNIT) * _REGISTER_UNIT,
@@ -109,6 +112,7 @@ def estimate_resources(
     asked = number(configs, "maxnreg", 0.0)
     cap = np.where(asked > 0.0, np.minimum(cap, asked), cap)
     spill = np.maximum(0.0, need - cap)
+    loop_spill = np.where(live.loop_registers > 0.0, loop_need - cap, 0.0)
     held = np.ceil(np.minimum(need, cap) / _REGISTER_UNIT) * _REGISTER_UNIT
     by_threads = np.floor(hardware.max_threads_per_sm / threads)
     by_registers = np.floor(hardware.regs_per_sm / (held * threads))
@@ -123,6 +127,7 @@ def estimate_resources(
         stages=_full(shared.stages, n),
         regs_per_thread=_full(need, n),
         spill_registers=_full(spill, n),
+        loop_spill_registers=_full(np.maximum(0.0, loop_spill), n),
         spilled_bytes=_full(spill * threads * 4.0, n),
         max_tile_numel=_full(live.largest_tile, n),
         occupancy_ctas=_full(np.clip(fit, 1.0, float(hardware.max_ctas_per_sm)), n),

@@ -40,6 +40,7 @@ BASE_FEATURES: tuple[tuple[str, str], ...] = (
     ("register_file_share", "share"),
     ("regs_per_thread_log2", "log2 count"),
     ("spill_registers_log2", "log2 count"),
+    ("loop_spill_registers_log2", "log2 count"),
     ("smem_share", "share"),
     ("smem_fits", "bool"),
     ("stage_bytes_log2", "log2 bytes"),
