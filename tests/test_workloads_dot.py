@@ -88,6 +88,7 @@ def test_every_kernel_matches_its_reference(family: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_kernel_binds_for_h200_and_generates_code(family: str) -> None:
     assert _run("bind", family) == {}

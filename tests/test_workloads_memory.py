@@ -186,6 +186,7 @@ def test_first_kernel_of_each_family_compiles_for_h200(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [n for n in CASES if n not in FIRST_OF_FAMILY])
 def test_every_other_kernel_compiles_for_h200(name: str) -> None:
     assert "@triton.jit" in _generate(name, 0)
