@@ -14,12 +14,14 @@ from rich.table import Table
 
 from costmodel.cli_data import TABLE_WIDTH_COLUMNS
 from costmodel.cli_data import class_of
+from costmodel.datasets.anonymise import export as write_anonymised
 from costmodel.datasets.describe import Description
 from costmodel.datasets.describe import Group
 from costmodel.datasets.describe import description_of
 from costmodel.datasets.describe import run_facts
 from costmodel.datasets.store import Corpus
 from costmodel.datasets.store_schema import record_of
+from costmodel.errors import StoreError
 
 
 def describe(arguments: argparse.Namespace) -> int:
@@ -37,6 +39,25 @@ def describe(arguments: argparse.Namespace) -> int:
 
         for path in write_plots(facts, described, Path(arguments.plots)):
             print(f"written: {path}", file=sys.stderr)
+    return 0
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Write a copy of a corpus that can be shared."""
+    if not arguments.anonymise:
+        raise StoreError(
+            f"{arguments.corpus}: expected --anonymise, found none: a corpus as it is "
+            "can be copied as a folder"
+        )
+    corpus = Corpus.load(arguments.corpus)
+    made = write_anonymised(corpus, Path(arguments.out))
+    for line in made.left_out:
+        print(f"costmodel: left out: {line}", file=sys.stderr)
+    print(
+        f"{arguments.out}: {len(made.runs)} runs with {len(made.attempts)} "
+        f"measurements, {len(made.left_out)} left out; names, text, paths, dates and "
+        "serials are gone, shapes and numbers stay"
+    )
     return 0
 
 
