@@ -24,7 +24,7 @@ class GateCard:
     """What the gate needs to know; see `costmodel.gate`.
 
     Attributes:
-        margin_log: By class group ("dot", "other"): what is taken off a predicted log
+        margin_log: By class group ("dot", "mixed", "other"): what is taken off a predicted log
             gain, besides the spread over bags, to get its lower bound; calibrated on
             families left out.
         range_low: Smallest value of each feature in training.

@@ -13,8 +13,10 @@ from synthetic import make_corpus
 
 from costmodel.card import GateCard
 from costmodel.forest import Predictions
+from costmodel.gate import CLASS_GROUPS
 from costmodel.gate import GUARDS
 from costmodel.gate import Gate
+from costmodel.gate import class_group
 from costmodel.gate import expected_gain_log
 from costmodel.gate import ranked
 from costmodel.training.calibrate import PRIOR_MARGIN_LOG
@@ -35,7 +37,7 @@ N_FEATURES = len(SCHEMA)
 
 def _card(**changes) -> GateCard:
     card = GateCard(
-        margin_log={"dot": 0.08, "other": 0.14},
+        margin_log={"dot": 0.08, "mixed": 0.3, "other": 0.14},
         range_low=(-100.0,) * N_FEATURES,
         range_high=(100.0,) * N_FEATURES,
         max_outside=0.1,
@@ -65,7 +67,7 @@ def _decide(gains, rows=None, valid=None, promoted=True, card=None, n_dots=1.0):
         scores,
         expected_gain_log(scores),
         default_index=0,
-        anchor=0,
+        favourites=(),
         promoted=promoted,
         keys=[f"{i:03d}" for i in range(len(gains))],
     )
@@ -113,7 +115,7 @@ def test_an_unlikely_candidate_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "difference", "n_dots", "words"),
     [
-        ("num_warps_log2", 4.0, 2.0, 0.0, "within 2x"),
+        ("num_warps_log2", 5.0, 3.0, 0.0, "within 4x"),
         ("num_warps_log2", 1.0, -1.0, 1.0, "4 or 8 warps"),
         ("is_persistent", 1.0, 1.0, 0.0, "persistence"),
         ("smem_share", 1.2, 1.1, 1.0, "shared memory"),
@@ -267,3 +269,40 @@ def test_a_twin_of_the_default_does_not_hide_a_gain() -> None:
     assert decision.reason is ReasonCode.GAIN_BELOW_MARGIN
     assert "1.05x" in decision.detail
     assert _decide([0.0, 0.0, 0.3], rows=rows).index == 2
+
+
+def test_without_a_rule_only_a_favourite_is_taken() -> None:
+    gains = np.array([0.0, 0.9, 0.5, 0.7], dtype=np.float32)
+    rows = _rows(4)
+    gate = Gate(_card(), SCHEMA)
+    scores = gate.bounded(rows, Predictions(gains, gains * 0, gains * 0 + 1))
+    keys = ["0", "1", "2", "3"]
+
+    def pick(favourites):
+        decision = gate.decide(
+            rows,
+            scores,
+            expected_gain_log(scores),
+            default_index=0,
+            favourites=favourites,
+            promoted=False,
+            keys=keys,
+        )
+        assert decision.order == (1, 3, 2)
+        return decision.index
+
+    assert pick((2, 3)) == 3
+    assert pick((2,)) == 2
+    assert pick(()) == 1
+
+
+@pytest.mark.parametrize(
+    ("n_dots", "narrowest", "multiplied", "group"),
+    [(0, 1, 0, "other"), (1, 2, 2, "dot"), (2, 1, 2, "mixed"), (1, 1, 1, "dot")],
+)
+def test_class_groups(n_dots, narrowest, multiplied, group) -> None:
+    rows = _rows(1, n_dots)
+    rows[:, SCHEMA.index("w_itemsize_min")] = narrowest
+    rows[:, SCHEMA.index("w_dot_itemsize")] = multiplied
+    assert class_group(SCHEMA)(rows) == [group]
+    assert group in CLASS_GROUPS

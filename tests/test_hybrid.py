@@ -52,7 +52,7 @@ class FakeModel:
 
     def __init__(self, range_high: float = 100.0) -> None:
         card = GateCard(
-            margin_log={"dot": 0.1, "other": 0.1},
+            margin_log={"dot": 0.1, "mixed": 0.1, "other": 0.1},
             range_low=(-100.0,) * N_FEATURES,
             range_high=(range_high,) * N_FEATURES,
             max_outside=0.1,

@@ -40,7 +40,7 @@ def test_the_card_says_what_matters(training, tmp_path) -> None:
     assert card["group_hashes"] == dict(SCHEMA.group_hashes)
     assert card["families"] == ["family0", "family1", "family2"]
     assert card["n_workloads"] == 3
-    assert set(card["gate"]["margin_log"]) == {"dot", "other"}
+    assert set(card["gate"]["margin_log"]) == {"dot", "mixed", "other"}
     assert {"speedup_geomean", "harm_share", "regret_at_5"} <= set(card["metrics"])
     assert "xgboost" in card["versions"]
 

@@ -38,8 +38,8 @@ def random_rankings(
 
 
 def analytic_ranking(workload: LabelledWorkload) -> tuple[int, ...]:
-    """Configs by first-principles time, fastest first."""
-    return _by_value(-workload.analytic_us)
+    """Configs by analytic merit, best first."""
+    return workload.analytic_order
 
 
 def nearest_neighbour(workloads: Sequence[LabelledWorkload]) -> Pipeline:

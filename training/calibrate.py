@@ -35,7 +35,7 @@ from costmodel.hybrid import canonical_text
 from costmodel.training.labelled import LabelledWorkload
 from costmodel.types import FloatArray
 
-PRIOR_MARGIN_LOG = {"dot": 0.08, "other": 0.14}
+PRIOR_MARGIN_LOG = {"dot": 0.08, "mixed": 0.3, "other": 0.14}
 PRIOR_WORKLOADS = 20
 # Workloads behind the prior margins.
 PRIOR_TRAINED_ON = 37
@@ -164,7 +164,7 @@ def calibration_points(
             scores,
             prediction.merit,
             default_index=workload.default_index,
-            anchor=workload.default_index,
+            favourites=(),
             promoted=True,
             keys=keys,
         )

@@ -22,12 +22,8 @@ from costmodel.datasets.workload_data import WorkloadData
 from costmodel.errors import CorruptRecordError
 from costmodel.errors import CostModelError
 from costmodel.errors import NotEnoughDataError
-from costmodel.features.effective import EffectiveKeys
-from costmodel.features.extract import FeatureExtractor
 from costmodel.features.feasible import feasible
-from costmodel.heuristics.propose import propose
 from costmodel.hybrid import Choice
-from costmodel.hybrid import analytic_ranking
 from costmodel.hybrid import canonical_text
 from costmodel.hybrid import decide
 from costmodel.hybrid import merit_of
@@ -36,12 +32,12 @@ from costmodel.training.label import extractor_of
 from costmodel.training.label import harm_floor_log
 from costmodel.training.label import is_promoted
 from costmodel.training.label import noise_floor_log
+from costmodel.training.label import ranked_by_analysis
 from costmodel.training.metrics import Outcome
 from costmodel.training.metrics import outcome
 from costmodel.training.metrics import summary
 from costmodel.types import Candidate
 from costmodel.types import CandidateOrigin
-from costmodel.types import Config
 from costmodel.types import PickSource
 
 # Issue 2, part 7.
@@ -178,11 +174,9 @@ def _choose(recorded: WorkloadData, model: LearnedModel) -> Choice:
     features = extractor.matrix([one.config for one in candidates], configs[default])
     default_index = int(np.searchsorted(kept, default))
     promoted = is_promoted(recorded, extractor)
-    analytic_order = analytic_ranking(extractor, candidates, keys)
-    if not promoted:
-        analytic_order = _proposed_first(
-            extractor, candidates, configs[default], analytic_order
-        )
+    analytic_order = ranked_by_analysis(
+        extractor, [one.config for one in candidates], default_index, promoted
+    )
     scores = model.score(features)
     merit = merit_of(
         model.score,
@@ -210,22 +204,6 @@ def _choose(recorded: WorkloadData, model: LearnedModel) -> Choice:
         detail=choice.detail,
         order=tuple(int(kept[i]) for i in choice.order),
     )
-
-
-def _proposed_first(
-    extractor: FeatureExtractor,
-    candidates: Sequence[Candidate],
-    default: Config,
-    by_estimate: Sequence[int],
-) -> tuple[int, ...]:
-    """What the analytic heuristics propose and the log holds, then the rest."""
-    effective = EffectiveKeys(extractor.graph, default)
-    proposals = propose(extractor.graph, extractor, default)
-    places = {effective.key(one.config): i for i, one in enumerate(proposals)}
-    of_each = [places.get(effective.key(one.config)) for one in candidates]
-    proposed = [i for i, place in enumerate(of_each) if place is not None]
-    proposed.sort(key=lambda i: (of_each[i], by_estimate.index(i)))
-    return (*proposed, *(i for i in by_estimate if of_each[i] is None))
 
 
 def _judge(recorded: WorkloadData, choice: Choice) -> Outcome:

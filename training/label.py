@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,13 +14,20 @@ from costmodel.datasets.workload_data import WorkloadData
 from costmodel.errors import CostModelError
 from costmodel.errors import UnknownHardwareError
 from costmodel.errors import UnreadableKernelError
+from costmodel.features.effective import EffectiveKeys
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.graph import KernelGraph
 from costmodel.features.tiles import is_readable
 from costmodel.hardware import match_hardware
+from costmodel.heuristics.propose import propose
 from costmodel.heuristics.rules import has_promoted_rule
+from costmodel.hybrid import analytic_ranking
+from costmodel.hybrid import canonical_text
 from costmodel.training.labelled import MISSING
 from costmodel.training.labelled import LabelledWorkload
+from costmodel.types import Candidate
+from costmodel.types import CandidateOrigin
+from costmodel.types import Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,7 @@ def label(recorded: WorkloadData) -> LabelledWorkload:
     latency_us = recorded.latency_us[rows]
     log_ratio = np.full(len(rows), MISSING)
     log_ratio[is_ok] = np.log(latency_us[is_ok] / latency_us[default_index])
+    promoted = is_promoted(recorded, extractor)
     return LabelledWorkload(
         workload_id=f"{recorded.workload_id}/{recorded.log}/{recorded.run_ordinal}",
         kernel=recorded.record.kernel_name,
@@ -87,12 +96,13 @@ def label(recorded: WorkloadData) -> LabelledWorkload:
         shape_id=recorded.workload_id,
         source_digest=recorded.kernel_id,
         hardware=recorded.hardware,
-        promoted=is_promoted(recorded, extractor),
+        promoted=promoted,
         default_index=default_index,
         features=extractor.matrix(configs, configs[default_index]),
         log_ratio=log_ratio,
         is_ok=is_ok,
         analytic_us=extractor.analytic_us(configs),
+        analytic_order=ranked_by_analysis(extractor, configs, default_index, promoted),
         default_us=recorded.default_us,
         noise_floor_log=noise_floor_log(recorded),
         harm_floor_log=harm_floor_log(recorded),
@@ -121,6 +131,35 @@ def is_promoted(recorded: WorkloadData, extractor: FeatureExtractor) -> bool:
     if recorded.promoted is not None:
         return recorded.promoted
     return has_promoted_rule(extractor.graph, extractor.hardware)
+
+
+def ranked_by_analysis(
+    extractor: FeatureExtractor,
+    configs: Sequence[Config],
+    default_index: int,
+    promoted: bool,
+) -> tuple[int, ...]:
+    """Configs of a log by analytic merit, as serving ranks its candidates.
+
+    Serving lists what our heuristics propose. Here those of them that the log holds
+    come first, where Helion has no rule and the order therefore matters.
+    """
+    candidates = [Candidate(config, CandidateOrigin.LOG) for config in configs]
+    keys = [canonical_text(config) for config in configs]
+    by_estimate = analytic_ranking(extractor, candidates, keys)
+    if promoted:
+        return by_estimate
+    default = configs[default_index]
+    effective = EffectiveKeys(extractor.graph, default)
+    proposals = propose(extractor.graph, extractor, default)
+    places = {effective.key(one.config): i for i, one in enumerate(proposals)}
+    place_of = {}
+    for i, config in enumerate(configs):
+        place = places.get(effective.key(config))
+        if place is not None:
+            place_of[i] = place
+    proposed = sorted(place_of, key=lambda i: (place_of[i], by_estimate.index(i)))
+    return (*proposed, *(i for i in by_estimate if i not in place_of))
 
 
 def noise_floor_log(recorded: WorkloadData) -> float:

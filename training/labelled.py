@@ -36,7 +36,9 @@ class LabelledWorkload:
         features: float32[n, n_features], relative to the default.
         log_ratio: float64[n], ln(time / default time); NaN where not ok.
         is_ok: bool[n], measured and correct.
-        analytic_us: float64[n], first-principles estimate, to rank by.
+        analytic_us: float64[n], first-principles estimate.
+        analytic_order: Rows by analytic merit, best first: where Helion has no rule our
+            proposals as listed, as far as they were measured; then by estimate.
         default_us: Measured microseconds of the default.
         noise_floor_log: Log ratios closer to 0 than this are ties.
         harm_floor_log: Slower than the default by more than this log ratio is harm. No
@@ -59,6 +61,7 @@ class LabelledWorkload:
     log_ratio: npt.NDArray[np.float64]
     is_ok: npt.NDArray[np.bool_]
     analytic_us: npt.NDArray[np.float64]
+    analytic_order: tuple[int, ...]
     default_us: float
     noise_floor_log: float
     harm_floor_log: float
