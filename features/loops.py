@@ -245,16 +245,23 @@ def _even_split(
     bounds: _Bounds | None,
 ) -> int:
     """Elements that a data-decided loop walks if all its data is spread evenly."""
-    symbol = block_map.blocks[block].symbol
-    best: int | None = None
+    own = {s for s, key in block_map.by_symbol.items() if key == block}
+    direct: list[int] = []
+    through_memory: list[int] = []
     for access in accesses:
-        if symbol is None or symbol not in access.symbols:
+        if not own & access.symbols:
             continue
-        numel = math.prod(literal(d.size) or 1 for d in access.dims)
-        others = {block_map.by_symbol.get(s) for s in access.symbols}
+        # Whole slices belong to every element walked, they are no elements to walk.
+        dims = [d for d in access.dims if d.kind is not DimKind.SLICE]
+        numel = math.prod(literal(d.size) or 1 for d in dims if d.symbols)
+        others = {block_map.by_symbol.get(s) for d in dims for s in d.symbols}
         others |= set(() if bounds is None else bounds.depends)
         others -= {block, None}
         spread = math.prod(extents.get(o, 1) for o in others if o is not None)
         per_loop = max(1, -(-numel // max(1, spread)))
-        best = per_loop if best is None else max(best, per_loop)
-    return _UNKNOWN_EXTENT if best is None else best
+        is_direct = any(
+            d.kind in (DimKind.TILE, DimKind.SCALAR) and own & d.symbols for d in dims
+        )
+        (direct if is_direct else through_memory).append(per_loop)
+    # A table that the loop indexes itself says more than what its entries point at.
+    return max(direct or through_memory or [_UNKNOWN_EXTENT])
