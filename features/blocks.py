@@ -307,7 +307,10 @@ class _Builder:
             known = None if axis is None else self.ids.get(axis)
             existing = [b for b in self.blocks if known == b.block_id]
             if known is not None and existing:
-                self.by_symbol.setdefault(symbol, existing[0].key)
+                key = existing[0].key
+                self.by_symbol.setdefault(symbol, key)
+                if existing[0].symbol is None:
+                    self.blocks[key] = replace(existing[0], symbol=symbol)
                 continue
             key = self._add(
                 Block(
