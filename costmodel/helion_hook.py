@@ -246,6 +246,57 @@ def space(bound: Any) -> ConfigSpace:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class CapturedLaunch:
+    """One Triton launch that a call would have made.
+
+    Attributes:
+        kernel: Triton's JIT function.
+        grid: CTAs in each dimension.
+        args: Positional arguments; tensors are fake.
+        options: Keyword arguments of Triton's `run`, such as `num_warps`.
+    """
+
+    kernel: Any
+    grid: tuple[int, ...]
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+def capture_launches(bound: Any, config: Config) -> list[CapturedLaunch]:
+    """Run a config's host code on fake tensors and note its launches.
+
+    Nothing is allocated, compiled by Triton or launched. Launches come in the order in
+    which the program defines their kernels.
+
+    Args:
+        bound: A kernel that `costmodel.target.bind` bound.
+        config: What to generate code for.
+
+    Raises:
+        Exception: Whatever Helion, or host code that needs values, raises.
+    """
+    from helion.runtime.triton.launcher import compile_only_launch_args
+
+    args = cache_of(bound)["args"]
+    modes = {id(a.fake_mode): a.fake_mode for a in args if hasattr(a, "fake_mode")}
+    found: list[CapturedLaunch] = []
+
+    def launcher(kernel: Any, grid: Any, *values: Any, **options: Any) -> None:
+        values, options = compile_only_launch_args(*values, **options)
+        found.append(CapturedLaunch(kernel, tuple(map(int, grid)), values, options))
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(device_of(bound))
+        launch = bound.compile_config(_helion_config(config), allow_print=False)
+        for mode in modes.values():
+            stack.enter_context(mode)
+        launch(*args, _launcher=launcher)
+    names = list(getattr(launch, "__globals__", {}).values())
+    order = {id(value): place for place, value in enumerate(names)}
+    return sorted(found, key=lambda one: order.get(id(one.kernel), len(order)))
+
+
 def make_autotuner(
     decide: Callable[[Any, Sequence[object]], Config],
 ) -> Callable[..., Any]:

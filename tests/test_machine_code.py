@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costmodel.cubin import text_digest
+from costmodel.cubin import text_sections
 from costmodel.datasets.machine_code import attempt_facts
-from costmodel.datasets.machine_code import text_digest
-from costmodel.datasets.machine_code import text_sections
 
 
 def _elf(sections: dict[str, bytes]) -> bytes:

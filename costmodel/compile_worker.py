@@ -1,0 +1,235 @@
+"""The child that compiles: bind one kernel once, then one config after another.
+
+Run as `python -m costmodel.compile_worker`. Speaks JSON lines over stdin and stdout,
+with `costmodel.compile_check` at the other end:
+
+1. heard: kernel, arguments, gpu; said: `{"ready": versions}` or `{"failed": words}`.
+2. heard: `{"config": {...} or null, "disassemble": bool}`; said: `{"program": {...},
+   "config": {...}}`, all that decides about the code, or `{"facts": ...}` at once
+   where there is none.
+3. heard: `{"go": bool}`, since the other side may know the answer; said if so:
+   `{"facts": ...}`. Then step 2 again.
+
+It installs a fake driver and is good for nothing else afterwards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from typing import TextIO
+
+from costmodel import compiled_facts
+from costmodel import disassembly
+from costmodel import fake_driver
+from costmodel import helion_hook
+from costmodel import ptxas
+from costmodel import triton_build
+from costmodel.arguments import parse_argument
+from costmodel.compiled_facts import CompiledFacts
+from costmodel.compiled_facts import CompileStatus
+from costmodel.compiled_facts import Toolchain
+from costmodel.cubin import launch_digest
+from costmodel.cubin import n_instructions
+from costmodel.errors import CostModelError
+from costmodel.hardware import Hardware
+from costmodel.hardware import load_hardware
+from costmodel.kernel_file import load_kernel
+from costmodel.target import bind
+from costmodel.triton_build import BuiltKernel
+from costmodel.types import Config
+
+_MAX_DETAIL = 300  # characters; MLIR likes to print whole modules
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    # Whatever a compiler prints goes to the log, the protocol to the old stdout.
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    opening = json.loads(sys.stdin.readline())
+    try:
+        compiler = Compiler(opening)
+    except CostModelError as error:
+        _say(out, {"failed": str(error)})
+        return
+    _say(out, {"ready": dataclasses.asdict(compiler.toolchain)})
+    for line in sys.stdin:
+        _serve(out, compiler, json.loads(line))
+
+
+def _serve(out: TextIO, compiler: Compiler, request: dict[str, Any]) -> None:
+    config = request["config"]
+    started = time.monotonic()
+    try:
+        if config is None:
+            config = helion_hook.default_config(compiler.bound)
+        program = compiler.program(config)
+    except Exception as error:  # Helion raises what it likes
+        facts = compiler.facts(CompileStatus.REFUSED, _words(error))
+        _say(out, {"facts": compiled_facts.to_json(facts), "config": config})
+        return
+    _say(out, {"program": program, "config": config})
+    if not json.loads(sys.stdin.readline())["go"]:
+        return
+    facts = compiler.compile(config, request["disassemble"], started)
+    _say(out, {"facts": compiled_facts.to_json(facts)})
+
+
+def _say(out: TextIO, message: dict[str, Any]) -> None:
+    out.write(json.dumps(message) + "\n")
+    out.flush()
+
+
+class Compiler:
+    """One kernel bound for one GPU, and Triton told to compile for it."""
+
+    def __init__(self, opening: dict[str, Any]) -> None:
+        self.hardware = load_hardware(opening["gpu"])
+        self.arguments: list[str] = opening["arguments"]
+        kernel = load_kernel(opening["kernel"])
+        specs = [parse_argument(text) for text in self.arguments]
+        self.bound = bind(kernel, specs, self.hardware)
+        fake_driver.install(self.hardware)
+        self._ptxas_text = _ptxas_text(self.hardware)
+        versions = helion_hook.installed_versions()
+        self.toolchain = Toolchain(
+            helion=versions["helion"],
+            torch=versions["torch"],
+            triton=versions["triton"],
+            ptxas=ptxas.version_of(self._ptxas_text),
+        )
+
+    def program(self, config: Config) -> dict[str, Any]:
+        """Everything that decides about the machine code of a config."""
+        return {
+            "code": helion_hook.triton_code(self.bound, config),
+            "arguments": self.arguments,
+            "arch": self.hardware.arch,
+            "limits": [
+                self.hardware.smem_per_cta_bytes,
+                self.hardware.tmem_columns,
+                self.hardware.regs_per_sm,
+                self.hardware.n_sms,
+            ],
+            "toolchain": dataclasses.asdict(self.toolchain),
+            "ptxas": self._ptxas_text,
+        }
+
+    def facts(self, status: CompileStatus, detail: str, **more: Any) -> CompiledFacts:
+        """Facts with what every one of ours has."""
+        arch = self.hardware.arch
+        return CompiledFacts(status, detail, arch, self.toolchain, **more)
+
+    def compile(
+        self, config: Config, with_code: bool, started_s: float
+    ) -> CompiledFacts:
+        """Compile a config; every failure is an answer."""
+        try:
+            with helion_hook.device_of(self.bound):
+                launches = helion_hook.capture_launches(self.bound, config)
+                kernels = [triton_build.build(launch) for launch in launches]
+        except Exception as error:  # Triton and host code raise what they like
+            seconds = time.monotonic() - started_s
+            return self.facts(*_failure(error), compile_s=seconds)
+        if not kernels:
+            return self.facts(CompileStatus.ERROR, "a call launches no kernel")
+        status, detail = _fits(kernels, self.hardware)
+        seconds = time.monotonic() - started_s
+        reports = [kernel.report for kernel in kernels if kernel.report is not None]
+        known = len(reports) == len(kernels)
+        longest = max(kernels, key=lambda kernel: n_instructions(kernel.cubin))
+        return self.facts(
+            status,
+            detail,
+            registers=max(r.registers for r in reports) if known else None,
+            spill_store_bytes=sum(r.spill_store_bytes for r in reports)
+            if known
+            else None,
+            spill_load_bytes=sum(r.spill_load_bytes for r in reports)
+            if known
+            else None,
+            stack_bytes=sum(r.stack_bytes for r in reports) if known else None,
+            smem_bytes=max(kernel.smem_bytes for kernel in kernels),
+            tmem_columns=max(kernel.tmem_columns for kernel in kernels),
+            num_warps=max(kernel.num_warps for kernel in kernels),
+            n_launches=len(kernels),
+            n_instructions=sum(n_instructions(kernel.cubin) for kernel in kernels),
+            code_digest=launch_digest(kernel.cubin for kernel in kernels),
+            code=_disassembled(longest.cubin) if with_code else None,
+            compile_s=seconds,
+        )
+
+
+def _fits(
+    kernels: Sequence[BuiltKernel], hardware: Hardware
+) -> tuple[CompileStatus, str]:
+    """What a launch would say of the resources."""
+    for kernel in kernels:
+        if kernel.smem_bytes > hardware.smem_per_cta_bytes:
+            return CompileStatus.SHARED_MEMORY, (
+                f"a CTA needs {kernel.smem_bytes} bytes of shared memory, "
+                f"{hardware.name} has {hardware.smem_per_cta_bytes}"
+            )
+        if kernel.tmem_columns > hardware.tmem_columns:
+            return CompileStatus.TENSOR_MEMORY, (
+                f"a CTA needs {kernel.tmem_columns} columns of tensor memory, "
+                f"{hardware.name} has {hardware.tmem_columns}"
+            )
+        threads = kernel.num_warps * hardware.warp_size
+        registers = 0 if kernel.report is None else kernel.report.registers
+        if threads * registers > hardware.regs_per_sm:
+            return CompileStatus.REGISTERS, (
+                f"{threads} threads of {registers} registers, an SM of "
+                f"{hardware.name} has {hardware.regs_per_sm}"
+            )
+    return CompileStatus.OK, ""
+
+
+def _failure(error: Exception) -> tuple[CompileStatus, str]:
+    """Who failed, as far as the words tell."""
+    words = _words(error)
+    if isinstance(error, triton_build.AssemblerError):
+        if ptxas.is_register_failure(str(error)):
+            return CompileStatus.REGISTERS, words
+        return CompileStatus.PTXAS, words
+    if "PassManager::run failed" in str(error):
+        return CompileStatus.MLIR, words
+    if type(error).__module__.startswith("triton."):
+        return CompileStatus.MLIR, words
+    return CompileStatus.ERROR, words
+
+
+def _words(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Triton shows source first and says what is wrong in the last line.
+    text = lines[-1] if lines else ""
+    return f"{type(error).__name__}: {text}"[:_MAX_DETAIL]
+
+
+def _ptxas_text(hardware: Hardware) -> str:
+    """What the assembler that Triton will run says of its version."""
+    from triton.compiler.compiler import make_backend
+
+    return str(make_backend(fake_driver.compile_target(hardware)).hash())
+
+
+def _disassembled(cubin: bytes) -> disassembly.CodeShape | None:
+    tool = disassembly.disassembler()
+    if tool is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        return disassembly.disassemble(path, tool)
+
+
+if __name__ == "__main__":
+    main()
