@@ -151,6 +151,31 @@ def _kernel_commands(commands: argparse._SubParsersAction) -> None:
         command.add_argument("--json", action="store_true")
         command.set_defaults(run=f"costmodel.cli_kernel:{name}")
 
+    check = commands.add_parser("check", help="compile configs for a GPU without it")
+    check.add_argument("kernel", metavar="FILE.py:KERNEL")
+    check.add_argument(
+        "--arg", action="append", default=[], dest="args", metavar="SPEC"
+    )
+    check.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        dest="configs",
+        metavar="JSON",
+        help="a Helion config; may be given several times",
+    )
+    check.add_argument("--default", action="store_true", help="Helion's own config too")
+    check.add_argument("--gpu", default="H200", help="default: %(default)s")
+    check.add_argument(
+        "--time-limit",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="for one config (default: %(default)s)",
+    )
+    check.add_argument("--json", action="store_true")
+    check.set_defaults(run="costmodel.cli_check:check")
+
     doctor = commands.add_parser(
         "doctor", help="versions, hooks, model and GPU of this machine"
     )
