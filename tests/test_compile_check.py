@@ -140,6 +140,7 @@ def test_the_first_sound_config_ends_the_walk(checker: CompileChecker) -> None:
     assert [one.config for one in seen] == [{"block_sizes": [64]}, SMALL]
 
 
+@pytest.mark.slow
 def test_running_out_of_time_is_an_answer_and_the_next_config_compiles(
     checker: CompileChecker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +151,7 @@ def test_running_out_of_time_is_an_answer_and_the_next_config_compiles(
     assert checker.check(config).facts.status is CompileStatus.OK
 
 
+@pytest.mark.slow
 def test_what_does_not_load_is_an_error_for_the_user(kernels: Path) -> None:
     with pytest.raises(UnknownHardwareError):
         CompileChecker(f"{kernels}:product", [], "no such GPU")
