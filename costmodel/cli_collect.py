@@ -14,7 +14,8 @@ from costmodel.errors import CostModelError
 def collect(arguments: argparse.Namespace) -> int:
     """Record, plan (`--dry-run`), or choose what to record next (`--next`)."""
     options = _parser().parse_args(arguments.rest)
-    for path in (*options.skip, *([options.order] if options.order else [])):
+    lists = [one for one in (options.order, options.plan) if one is not None]
+    for path in (*options.skip, *lists):
         if not Path(path).is_file():
             raise CorruptRecordError(
                 f"{path}: expected a file of workload ids or an archive, found none: "

@@ -19,6 +19,7 @@ from costmodel.errors import ModelNotFoundError
 from costmodel.errors import SchemaMismatchError
 from costmodel.features.schema import SCHEMA
 from costmodel.forest import Forest
+from costmodel.forest import Predictions
 from costmodel.gate import Gate
 from costmodel.layout import RowLayout
 from costmodel.types import FloatArray
@@ -134,6 +135,14 @@ class LearnedModel:
         """
         rows = np.ascontiguousarray(features, dtype=np.float32)
         return self.gate.bounded(rows, self._forest.predict(rows))
+
+    def predict(self, features: FloatArray) -> Predictions:
+        """What the trees say, with no margin taken off and the bags' disagreement.
+
+        Args:
+            features: float32[n, len(SCHEMA)].
+        """
+        return self._forest.predict(np.ascontiguousarray(features, dtype=np.float32))
 
     def importance(self) -> dict[str, float]:
         """Share of the ranking trees' total gain by feature name."""

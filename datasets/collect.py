@@ -26,6 +26,7 @@ from typing import Any
 
 import costmodel
 from costmodel.datasets import archive
+from costmodel.datasets.next_file import read_next
 from costmodel.datasets.oracle import Limits
 from costmodel.datasets.plan import N_CONFIGS
 from costmodel.datasets.plan import WAVE_KERNELS
@@ -61,14 +62,14 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         from costmodel.datasets.dry_run import dry_run
 
-        return dry_run(options, lambda: _workloads(options, index, count))
+        return dry_run(options, lambda: workloads_of(options))
     stop_at_s = time.time() + options.seconds
     options.out.mkdir(parents=True, exist_ok=True)
     work = options.work or Path(tempfile.mkdtemp(prefix="collect-"))
     base = (options.out / f"recorded-{index}").resolve()
     campaign = Campaign(base, work, options, count, stop_at_s)
     campaign.start_workers()  # they import for seconds, as do we
-    return campaign.run(_workloads(options, index, count))
+    return campaign.run(workloads_of(options))
 
 
 class Campaign:
@@ -100,6 +101,7 @@ class Campaign:
             for slot in range(options.workers)
         ]
         self._options = options
+        self._listed = read_next(options.plan) if options.plan else {}
         self._stop_at_s = stop_at_s
         self._jobs: queue.SimpleQueue[tuple[Workload, bool]] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -146,6 +148,7 @@ class Campaign:
         return {
             "workload_id": workload.workload_id,
             "isolate": isolate,
+            "configs": self._listed.get(workload.workload_id),
             "n_configs": self._options.configs,
             "search_s": self._options.search_seconds,
             "retime_s": self._options.retime_seconds,
@@ -265,8 +268,9 @@ def listed_ids(path: Path) -> list[str]:
     return [line.split()[0] for line in lines if line.strip()]
 
 
-def _workloads(options: argparse.Namespace, index: int, count: int) -> list[Workload]:
+def workloads_of(options: argparse.Namespace) -> list[Workload]:
     """This shard's workloads, best value first, without those to skip."""
+    index, count = options.shard
     from costmodel.datasets.workloads.registry import all_workloads
 
     ordered = order_workloads(all_workloads(), {}, options.wave)
@@ -274,6 +278,10 @@ def _workloads(options: argparse.Namespace, index: int, count: int) -> list[Work
         ordered = in_listed_order(ordered, listed_ids(options.order))
     skip = {one for path in options.skip for one in listed_ids(path)}
     kept = [w for w in ordered if w.workload_id not in skip]
+    if options.plan is not None:
+        planned = read_next(options.plan)
+        kept = [w for w in kept if w.workload_id in planned]
+        kept = in_listed_order(kept, list(planned))
     return shard(kept[: options.limit], index, count)
 
 
@@ -296,6 +304,7 @@ def parser() -> argparse.ArgumentParser:
         help="every N-th workload from I",
     )
     add("--order", type=Path, help="workload ids, best first: order.txt of a dry run")
+    add("--plan", type=Path, help="record only this: next.jsonl of --next")
     add("--skip", type=Path, action="append", default=[], help="ids or an archive")
     add("--wave", type=int, default=WAVE_KERNELS, help="kernels before the next ones")
     add("--limit", type=int, help="only the first of all workloads")

@@ -112,7 +112,15 @@ def _record(
     rig = cuda_rig(compile_jobs, isolate=job["isolate"])
     try:
         return record_workload(
-            workload, case, hardware, rig, turn, limits, Path(), beat
+            workload,
+            case,
+            hardware,
+            rig,
+            turn,
+            limits,
+            Path(),
+            beat,
+            job.get("configs"),
         )
     finally:
         case.kernel.reset()  # its compiled configs and what they hold on to

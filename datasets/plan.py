@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 import json
 import random
+import sys
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -47,6 +48,7 @@ class Origin(enum.StrEnum):
     ANALYTIC = "analytic"
     MOVE = "move"
     RANDOM = "random"
+    LISTED = "listed"
 
 
 class Tier(enum.IntEnum):
@@ -122,6 +124,16 @@ def plan_configs(
             break
         draw.add(offers.random_config(rng), Origin.RANDOM)
     return draw.planned[: max(n_configs, 1)]
+
+
+def listed_configs(offers: Offers, configs: Iterable[Config]) -> list[PlannedConfig]:
+    """The default and the given configs in full form, each once; those that Helion
+    refuses here are left out."""
+    draw = _Draw(offers, n_refused_allowed=sys.maxsize)
+    draw.add(offers.default, Origin.DEFAULT, must=True)
+    for config in configs:
+        draw.add(config, Origin.LISTED)
+    return draw.planned
 
 
 class _Draw:

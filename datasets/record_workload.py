@@ -28,6 +28,7 @@ from costmodel.datasets import retime
 from costmodel.datasets import side_file
 from costmodel.datasets.offers import make_offers
 from costmodel.datasets.oracle import Limits
+from costmodel.datasets.plan import listed_configs
 from costmodel.datasets.plan import plan_configs
 from costmodel.datasets.plan import timing_order
 from costmodel.datasets.workloads.workload import KernelCase
@@ -94,6 +95,7 @@ def record_workload(
     limits: Limits,
     folder: Path,
     heartbeat: Callable[[], None],
+    configs: Sequence[Config] | None = None,
 ) -> Summary:
     """Record one workload into `folder/<workload id>.*`; earlier files are replaced.
 
@@ -106,6 +108,7 @@ def record_workload(
         limits: Amounts and times.
         folder: Exists; should be the working folder, since Helion logs the path.
         heartbeat: Called between configs.
+        configs: What to time besides the default; None means a plan of our own.
     """
     base = folder / workload.workload_id
     started_at_s = time.time()
@@ -117,7 +120,11 @@ def record_workload(
         bound = case.kernel.bind(tuple(args))
         view = helion_hook.view(bound, args)
         offers = make_offers(bound, view, hardware)
-        planned = plan_configs(offers, workload.workload_id, limits.n_configs)
+        planned = (
+            plan_configs(offers, workload.workload_id, limits.n_configs)
+            if configs is None
+            else listed_configs(offers, configs)
+        )
         order = timing_order(planned, workload.workload_id)
         default = planned[0].config
         looks: list[gpu_facts.GpuState] = []
