@@ -6,9 +6,11 @@ BIN     = $(VENV)/bin
 SAMPLE = datasets/corpora/h200_sample
 DEMO   = build/demo
 MODEL  = $(DEMO)/model/helion-costmodel.ubj
+SHIPPED = costmodel/models
+TRAINED_ON = datasets/corpora/h200 $(SAMPLE)
 KERNEL = datasets/workloads/attention.py:attention_full
 
-.PHONY: install demo test test-fast test-exhaustive clean
+.PHONY: install demo model golden test test-fast test-exhaustive clean
 
 install: $(VENV)/.installed
 
@@ -31,6 +33,14 @@ demo: install
 	@echo "  $(BIN)/costmodel evaluate $(SAMPLE) --model $(MODEL)     # judge a model on logs"
 	@echo "  $(BIN)/costmodel ui                                      # open the MLflow page"
 	@echo "  in Python: @helion.kernel(autotuner_fn=costmodel.autotuner())   # plug it in"
+
+# The model that ships, from the bundled measurements alone; the same bytes every time.
+# `make golden` afterwards, where its picks were meant to change.
+model: install
+	$(BIN)/costmodel train $(TRAINED_ON) --output $(SHIPPED) --no-track
+
+golden: install
+	$(BIN)/python tests/test_golden.py --regen
 
 test: install
 	$(BIN)/python -m pytest

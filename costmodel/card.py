@@ -24,9 +24,9 @@ class GateCard:
     """What the gate needs to know; see `costmodel.gate`.
 
     Attributes:
-        margin_log: By class group ("dot", "mixed", "other"): what is taken off a predicted log
-            gain, besides the spread over bags, to get its lower bound; calibrated on
-            families left out.
+        margin_log: By class group ("dot", "mixed", "other"): what is taken off a
+            predicted log gain, besides the weighted spread over bags, to get its lower
+            bound; calibrated on families left out.
         range_low: Smallest value of each feature in training.
         range_high: Largest value of each feature in training.
         max_outside: Largest share of features outside the range that is still answered.

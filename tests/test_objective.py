@@ -30,7 +30,7 @@ def _pairs(corpus, n_references: int = 4, weight=None):
 def test_a_config_against_itself_is_zero(corpus) -> None:
     pairs = _pairs(corpus)
     is_self = LAYOUT.is_reference(pairs.rows)
-    assert is_self.sum() >= 6 * len(corpus)  # each reference meets itself
+    assert is_self.sum() >= 5 * len(corpus)  # each reference meets itself
     assert np.abs(pairs.target[is_self]).max() == 0.0
 
 
@@ -38,11 +38,11 @@ def test_targets_are_log_ratios_to_the_reference(corpus) -> None:
     one = corpus[0]
     pairs = _pairs([one], n_references=0)
     n_ok = int(one.is_ok.sum())
-    # Only the default is a reference, twice.
+    # Only the default is a reference.
     expected = np.clip(one.log_ratio[one.is_ok], -PAIR_CLIP_LOG, PAIR_CLIP_LOG)
-    assert len(pairs.target) == 2 * n_ok
-    np.testing.assert_allclose(pairs.target[:n_ok], expected, rtol=1e-6)
-    np.testing.assert_array_equal(pairs.rows[:n_ok], one.features[one.is_ok])
+    assert len(pairs.target) == n_ok
+    np.testing.assert_allclose(pairs.target, expected, rtol=1e-6)
+    np.testing.assert_array_equal(pairs.rows, one.features[one.is_ok])
 
 
 def test_failures_teach_validity_only(corpus) -> None:
@@ -64,7 +64,7 @@ def test_each_workload_weighs_the_same_however_many_configs() -> None:
     ]
     even = np.ones(2)
     for examples, n_first in (
-        (_pairs(corpus), 20 * 6),
+        (_pairs(corpus), 20 * 5),
         (regression_examples(corpus, even), 20),
         (validity_examples(corpus, even), 20),
     ):

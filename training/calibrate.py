@@ -1,18 +1,20 @@
 """Set the gate's numbers from predictions on families left out of training.
 
 For each workload that Helion has a rule for, the pick that a gate without margin would
-make, its promise (predicted gain less the spread over bags) and its measured gain are
-one calibration point. The *safe* margin of a class group is the smallest under which at
-most 3 % of its workloads would be harmed and none would fall below 0.95 of the default.
+make, its promise (predicted gain less the weighted spread over bags) and its measured
+gain are one calibration point. The *safe* margin of a class group is the smallest under
+which at most 3 % of its workloads would be harmed and none would fall below 0.95 of the
+default.
 
 A handful of workloads cannot show that 3 % are harmed: the next promise exceeds the
 largest broken one of n by luck with a chance of 1 / (n + 1). So with n workloads the
 safe margin weighs n / (n + 20), and the rest is the larger of
 
 * a prior, found by nested cross-validation on 37 H200 workloads (design notes,
-  prototype: 0.06-0.08 for dot kernels, 0.13-0.15 for the others), wider by the square
-  root of 37 / n for a model that was trained on fewer, and
-* the 97th percentile of what promises exceeded by, as if normal.
+  prototype: 0.06-0.08 for dot kernels, 0.13-0.15 for the others; 0.3 for dots on
+  unpacked operands, of which too few are known), wider by the square root of 37 / n
+  for a model that was trained on fewer, and
+* the 97th percentile of what promises exceeded by, as if normal, each at most 2x.
 
 The result is never below the safe margin.
 """
@@ -41,6 +43,8 @@ PRIOR_WORKLOADS = 20
 PRIOR_TRAINED_ON = 37
 MAX_HARM_SHARE = 0.03
 WORST_SPEEDUP = 0.95
+# Off by 2x a promise is broken; how much further is no scale of the others' doubt.
+_BROKEN_LOG = float(np.log(2.0))
 # One-sided normal quantile at 1 - MAX_HARM_SHARE.
 _NORMAL_97 = 1.88
 
@@ -209,7 +213,10 @@ def broken_promise_bound(points: Sequence[CalibrationPoint]) -> float:
     """97th percentile of promised less kept gain, as if normal; kept promises are 0."""
     if not points:
         return 0.0
-    broken = [max(0.0, point.promised_log - point.kept_log) for point in points]
+    broken = [
+        min(_BROKEN_LOG, max(0.0, point.promised_log - point.kept_log))
+        for point in points
+    ]
     return float(np.mean(broken) + _NORMAL_97 * np.std(broken))
 
 

@@ -95,7 +95,7 @@ def _evaluate_run(run: CleanRun, model: LearnedModel) -> tuple[Row, Outcome]:
             raise NotEnoughDataError("the log does not hold Helion's default")
         if not _has_time(recorded)[recorded.default_index]:
             raise NotEnoughDataError("Helion's default was not measured")
-        choice = _choose(recorded, model)
+        choice = choose_among(recorded, model)
         judged = _judge(recorded, choice)
         row.update(_picked_facts(recorded, choice, judged))
         return row, judged
@@ -160,8 +160,20 @@ def _has_time(recorded: WorkloadData) -> np.ndarray:
     return np.isfinite(recorded.latency_us) & ~recorded.is_failure
 
 
-def _choose(recorded: WorkloadData, model: LearnedModel) -> Choice:
-    """Rank all attempts and decide, without their statuses and times."""
+def choose_among(recorded: WorkloadData, model: LearnedModel) -> Choice:
+    """Rank all attempts of a run and decide, without their statuses and times.
+
+    Args:
+        recorded: A run whose default is known.
+        model: What ranks and gates.
+
+    Returns:
+        The choice, as indices into `recorded.configs`.
+
+    Raises:
+        UnreadableKernelError: Its features cannot be computed.
+        UnknownHardwareError: Nothing is known of its device.
+    """
     extractor = extractor_of(recorded)
     configs = list(recorded.configs)
     default = recorded.default_index

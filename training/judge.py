@@ -76,15 +76,28 @@ class Evaluation:
     not_applicable: str = ""
 
     def summary_of(
-        self, method: str, kernel_class: str | None = None
+        self,
+        method: str,
+        kernel_class: str | None = None,
+        promoted: bool | None = None,
     ) -> dict[str, float]:
-        """Aggregate numbers of one method, over all workloads or one class."""
+        """Aggregate numbers of one method, over all workloads or some.
+
+        Args:
+            method: One of `METHODS`.
+            kernel_class: Only workloads of this class.
+            promoted: Only those that Helion has a rule for, or has none for.
+        """
         outcomes: list[Outcome] = []
         groups: list[str] = []
         for one in self.judged:
-            if kernel_class is None or one.workload.kernel_class == kernel_class:
-                outcomes += one.outcomes[method]
-                groups += [one.workload.source_digest] * len(one.outcomes[method])
+            workload = one.workload
+            if kernel_class not in (None, workload.kernel_class):
+                continue
+            if promoted not in (None, workload.promoted):
+                continue
+            outcomes += one.outcomes[method]
+            groups += [workload.source_digest] * len(one.outcomes[method])
         return summary(outcomes, groups)
 
     @property
@@ -93,12 +106,23 @@ class Evaluation:
         return tuple(sorted({str(one.workload.kernel_class) for one in self.judged}))
 
     def metrics(self) -> dict[str, float]:
-        """Numbers of the gated and the ungated model, flat, for card and tracking."""
+        """Numbers of the gated and the ungated model, flat, for card and tracking.
+
+        Those of the gated model also apart, by whether Helion has a rule.
+        """
         if not self.judged:
             return {}
-        ungated = self.summary_of(UNGATED)
-        named = {f"ungated_{name}": value for name, value in ungated.items()}
-        return {**self.summary_of(GATED), **named}
+        parts = {
+            "": self.summary_of(GATED),
+            "ungated_": self.summary_of(UNGATED),
+            "with_rule_": self.summary_of(GATED, promoted=True),
+            "without_rule_": self.summary_of(GATED, promoted=False),
+        }
+        return {
+            f"{prefix}{name}": value
+            for prefix, numbers in parts.items()
+            for name, value in numbers.items()
+        }
 
 
 def judge(

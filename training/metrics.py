@@ -134,6 +134,16 @@ def bootstrap_interval(
     return float(np.exp(low)), float(np.exp(high))
 
 
+def _headroom_share(outcomes: Sequence[Outcome]) -> float:
+    """Share of the log headroom over the default that the picks recover; 0 for none."""
+    headroom_log = float(
+        np.sum(np.log([one.best_speedup for one in outcomes] or [1.0]))
+    )
+    if headroom_log <= 0.0:
+        return 0.0
+    return float(np.sum(np.log([one.speedup for one in outcomes]))) / headroom_log
+
+
 def summary(outcomes: Sequence[Outcome], groups: Sequence[str]) -> dict[str, float]:
     """Aggregate of outcomes as plain numbers by name.
 
@@ -151,6 +161,7 @@ def summary(outcomes: Sequence[Outcome], groups: Sequence[str]) -> dict[str, flo
         "speedup_high": high,
         "speedup_worst": min(speedups, default=1.0),
         "best_geomean": geomean([one.best_speedup for one in outcomes]),
+        "headroom_share": _headroom_share(outcomes),
         "harm_share": sum(one.is_harm for one in outcomes) / n,
         "failed_share": sum(one.failed for one in outcomes) / n,
         "regret_mean": sum(one.regret for one in outcomes) / n,

@@ -71,18 +71,18 @@ def pair_examples(
         near = measured[logs[measured] <= workload.best_log + NEAR_BEST_LOG]
         n_drawn = min(n_references, len(near))
         drawn = rng.choice(near, n_drawn, replace=False)
-        # The default twice: it is the reference at the time of use.
-        references = [workload.default_index, workload.default_index, *drawn]
+        # The default weighs double: it is the reference at the time of use.
+        references = [workload.default_index, *drawn]
         rows = workload.features[measured]
-        share = weight / (len(references) * len(measured))
-        for reference in references:
+        share = weight / ((len(references) + 1) * len(measured))
+        for place, reference in enumerate(references):
             parts.append(
                 (
                     layout.against(rows, workload.features[reference]),
                     np.clip(
                         logs[measured] - logs[reference], -PAIR_CLIP_LOG, PAIR_CLIP_LOG
                     ),
-                    np.full(len(measured), share),
+                    np.full(len(measured), 2.0 * share if place == 0 else share),
                 )
             )
     return _joined(parts)

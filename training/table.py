@@ -78,6 +78,34 @@ def summary_table(evaluation: Evaluation) -> Table:
     return table
 
 
+def rule_table(evaluation: Evaluation) -> Table:
+    """The methods apart where Helion has a rule and where it has none."""
+    table = Table(title=f"By rule, {evaluation.protocol}", title_justify="left")
+    table.add_column("Helion has")
+    table.add_column("method")
+    for name in ("workloads", "speed-up", "95% interval", "worst", "harm", "headroom"):
+        table.add_column(name, justify="right")
+    for k in (1, 2, 5):
+        table.add_column(f"regret@{k}", justify="right")
+    for promoted in (True, False):
+        for method in METHODS:
+            numbers = evaluation.summary_of(method, promoted=promoted)
+            if not numbers["n_workloads"]:
+                continue
+            table.add_row(
+                "a rule" if promoted else "no rule",
+                method,
+                f"{numbers['n_workloads']:.0f}",
+                f"{numbers['speedup_geomean']:.3f}",
+                f"{numbers['speedup_low']:.2f}-{numbers['speedup_high']:.2f}",
+                f"{numbers['speedup_worst']:.2f}",
+                f"{numbers['harm_share']:.1%}",
+                f"{numbers['headroom_share']:.0%}",
+                *(f"{numbers[f'regret_at_{k}']:.1%}" for k in (1, 2, 5)),
+            )
+    return table
+
+
 def class_table(evaluation: Evaluation) -> Table:
     """One row per kernel class: the model with and without its gate."""
     table = Table(title=f"Classes, {evaluation.protocol}", title_justify="left")
@@ -140,6 +168,7 @@ def show(evaluation: Evaluation, console: Console) -> None:
         return
     console.print(workload_table(evaluation))
     console.print(summary_table(evaluation))
+    console.print(rule_table(evaluation))
     console.print(class_table(evaluation))
     console.print(reading(evaluation), highlight=False)
 
