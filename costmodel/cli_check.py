@@ -95,11 +95,10 @@ def _print(found: list[Checked], gpu: str) -> None:
         table.add_row(label, *(column[label] for column in columns))
     console.print(table)
     for number, one in enumerate(found, start=1):
-        console.print(
-            f"config {number}: {json.dumps(one.config)}", highlight=False, markup=False
-        )
+        # Not through the console, which would break a config that is to be copied.
+        print(f"config {number}: {json.dumps(one.config)}")
         if one.facts.detail:
-            console.print(f"  {one.facts.detail}", highlight=False, markup=False)
+            print(f"  {one.facts.detail}")
 
 
 def _cells(one: Checked) -> dict[str, str]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -208,10 +209,14 @@ def _failure(error: Exception) -> tuple[CompileStatus, str]:
 
 
 def _words(error: BaseException) -> str:
+    """What went wrong, in one line of many."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # Triton shows source first and says what is wrong in the last line.
-    text = lines[-1] if lines else ""
-    return f"{type(error).__name__}: {text}"[:_MAX_DETAIL]
+    # Triton shows source first and says what is wrong in the last line; the assembler
+    # ends by saying that there were errors.
+    named = [line for line in lines if re.search(r"\b(error|fatal)\s*:", line)]
+    if isinstance(error, triton_build.AssemblerError) and named:
+        lines = named[:1]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:_MAX_DETAIL]
 
 
 def _ptxas_text(hardware: Hardware) -> str:
