@@ -99,8 +99,8 @@ CLASS_GROUPS = ("dot", "mixed", "other")
 # Standard deviations over bags that a promise is lowered by. The bags differ in how
 # much each workload weighs, so a gain that hangs on a few kernels of another kind shows
 # as spread. On 65 left-out H200 workloads with dots nearly every pick that lost 10 %
-# had a spread of 0.05 to 0.18; at three times the spread and a margin of 0.1 one such pick
-# was left and 1.13x, at once the spread four and 1.12x (2026-11). Without dots the
+# had a spread of 0.05 to 0.18; at three times the spread and a margin of 0.1 one such
+# pick was left and 1.13x, at once the spread four and 1.12x (2026-11). Without dots the
 # spread says less, and three times it costs 0.02x.
 _SPREAD_WEIGHT = {"dot": 3.0, "mixed": 3.0, "other": 2.0}
 

@@ -37,7 +37,7 @@ N_FEATURES = len(SCHEMA)
 
 def _card(**changes) -> GateCard:
     card = GateCard(
-        margin_log={"dot": 0.08, "mixed": 0.3, "other": 0.14},
+        margin_log={"dot": 0.08, "mixed": 1.0, "other": 0.14},
         range_low=(-100.0,) * N_FEATURES,
         range_high=(100.0,) * N_FEATURES,
         max_outside=0.1,

@@ -11,8 +11,8 @@ largest broken one of n by luck with a chance of 1 / (n + 1). So with n workload
 safe margin weighs n / (n + 20), and the rest is the larger of
 
 * a prior, found by nested cross-validation on 37 H200 workloads (design notes,
-  prototype: 0.06-0.08 for dot kernels, 0.13-0.15 for the others; 0.3 for dots on
-  unpacked operands, of which too few are known), wider by the square root of 37 / n
+  prototype: 0.06-0.08 for dot kernels, 0.13-0.15 for the others; 1.0 for dots on
+  unpacked operands, where 4 of 6 picks of any promise lost), wider by the square root of 37 / n
   for a model that was trained on fewer, and
 * the 97th percentile of what promises exceeded by, as if normal, each at most 2x.
 
@@ -37,7 +37,7 @@ from costmodel.hybrid import canonical_text
 from costmodel.training.labelled import LabelledWorkload
 from costmodel.types import FloatArray
 
-PRIOR_MARGIN_LOG = {"dot": 0.08, "mixed": 0.3, "other": 0.14}
+PRIOR_MARGIN_LOG = {"dot": 0.08, "mixed": 1.0, "other": 0.14}
 PRIOR_WORKLOADS = 20
 # Workloads behind the prior margins.
 PRIOR_TRAINED_ON = 37
