@@ -57,7 +57,7 @@ def choose_next(options: argparse.Namespace) -> int:
     hardware = load_hardware(options.hardware or _DEFAULT_HARDWARE)
     options.limit = options.limit or _DEFAULT_LIMIT
     recorded = Corpus.load(options.corpus).workloads() if options.corpus else []
-    known = {
+    known: set[tuple[object, ...]] = {
         (one.record.kernel_source, one.record.input_shapes, one.record.dtypes, config)
         for one in recorded
         for config in one.canonical_ids

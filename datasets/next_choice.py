@@ -2,8 +2,8 @@
 
 Half of a budget goes where models of different bags disagree, on configs that may be
 picked, resemble many others and none that is measured already (disagreement x
-representativeness x diversity). The other half goes to predicted optima: the configs that a pick may fall
-on, where a wrong prediction costs.
+representativeness x diversity). The other half goes to predicted optima: the configs
+that a pick may fall on, where a wrong prediction costs.
 
 A pool is rows, one per config of some workload; nothing here knows what a feature means
 or who made the predictions.
@@ -89,14 +89,15 @@ def near_optima(pool: Pool, n: int) -> list[int]:
     usable = ~pool.is_known & (pool.valid_probability >= _MIN_VALID)
     queues: list[tuple[float, list[int]]] = []
     for one in np.unique(pool.workload[usable]):
-        rows = np.flatnonzero(usable & (pool.workload == one))
-        ranked = rows[np.argsort(-promise[rows], kind="stable")]
+        mine = np.flatnonzero(usable & (pool.workload == one))
+        ranked = mine[np.argsort(-promise[mine], kind="stable")]
         doubt = float(pool.spread_log[ranked[:_N_NEIGHBOURS]].mean())
         queues.append((doubt, [int(row) for row in ranked]))
     queues.sort(key=lambda queue: -queue[0])
     chosen: list[int] = []
-    for turn in range(max((len(rows) for _, rows in queues), default=0)):
-        for _, rows in queues:
+    candidates = [rows for _, rows in queues]
+    for turn in range(max(map(len, candidates), default=0)):
+        for rows in candidates:
             if len(chosen) == n:
                 return chosen
             chosen += rows[turn : turn + 1]
@@ -104,8 +105,8 @@ def near_optima(pool: Pool, n: int) -> list[int]:
 
 
 def most_informative(pool: Pool, n: int, taken: Bools) -> list[int]:
-    """Greedily the rows with the largest disagreement x density x distance to what is
-    known or chosen.
+    """Greedily the rows with the largest disagreement x relevance x density x distance
+    to what is known or chosen.
 
     Args:
         pool: See `Pool`.
@@ -116,10 +117,13 @@ def most_informative(pool: Pool, n: int, taken: Bools) -> list[int]:
     doubt = pool.spread_log.astype(np.float64) * relevance(pool)
     worth = doubt * representativeness(places)
     distance = distance_to(places, np.flatnonzero(taken))
+    # Beyond this it is far enough: outliers must not win by distance alone.
+    typical = float(np.median(distance[~taken])) if not taken.all() else 1.0
     open_rows = ~taken
     chosen: list[int] = []
     while len(chosen) < n and open_rows.any():
-        score = np.where(open_rows, worth * distance, -np.inf)
+        novelty = distance / (distance + typical) if typical else distance
+        score = np.where(open_rows, worth * novelty, -np.inf)
         row = int(np.argmax(score))
         chosen.append(row)
         open_rows[row] = False
@@ -137,7 +141,8 @@ def relevance(pool: Pool) -> Floats:
     best = np.full(int(pool.workload.max()) + 1, -np.inf)
     np.maximum.at(best, pool.workload, pool.gain_log.astype(np.float64))
     near: Floats = np.exp(pool.gain_log - best[pool.workload])
-    return near * pool.valid_probability
+    weighed: Floats = near * pool.valid_probability
+    return weighed
 
 
 def embedded(features: npt.NDArray[np.floating]) -> Floats:
@@ -150,7 +155,8 @@ def embedded(features: npt.NDArray[np.floating]) -> Floats:
     rng = np.random.default_rng(0)
     directions = rng.normal(size=(scaled.shape[1], _N_DIRECTIONS))
     places: Floats = np.clip(scaled, -_CLIP, _CLIP) @ directions
-    return places / np.sqrt(_N_DIRECTIONS)
+    places /= np.sqrt(_N_DIRECTIONS)
+    return places
 
 
 def representativeness(places: Floats) -> Floats:
