@@ -40,7 +40,7 @@ def class_of(record: WorkloadRecord) -> str:
 
 
 def load(paths: Sequence[str], **options: object) -> LoadedLogs:
-    """Read and clean logs, with every problem as one line on stderr.
+    """Read and clean logs, with every unreadable file as one line on stderr.
 
     Raises:
         CorruptRecordError: Not one run could be used.
@@ -49,6 +49,12 @@ def load(paths: Sequence[str], **options: object) -> LoadedLogs:
     for problem in loaded.audit.problems():
         print(f"costmodel: {problem.as_line()}", file=sys.stderr)
     return loaded
+
+
+def report_unusable_runs(loaded: LoadedLogs) -> None:
+    """One line on stderr for every run that was read and must not be used."""
+    for finding in loaded.audit.unusable_runs():
+        print(f"costmodel: {finding.as_line()}", file=sys.stderr)
 
 
 def identity_of(arguments: argparse.Namespace) -> LogIdentity | None:
@@ -80,14 +86,15 @@ def identity_of(arguments: argparse.Namespace) -> LogIdentity | None:
 
 
 def audit(arguments: argparse.Namespace) -> int:
-    """Say what became of every row of the logs."""
+    """Say what became of every row of the logs; 1 if not one run can be used."""
     loaded = load(arguments.logs, identity=identity_of(arguments))
+    report_unusable_runs(loaded)
     if arguments.json:
         body = {"totals": loaded.audit.totals(), "findings": loaded.audit.rows()}
         print(json.dumps(body, indent=2))
     else:
         show_audit(loaded.audit)
-    return 0
+    return 0 if loaded.usable else 1
 
 
 def show_audit(found: Audit) -> None:
@@ -105,11 +112,12 @@ def import_logs(arguments: argparse.Namespace) -> int:
     """Clean logs and append them to a corpus."""
     loaded = load(arguments.logs, identity=identity_of(arguments))
     if not loaded.usable:
+        reasons = [one.as_line() for one in loaded.audit.unusable_runs()]
         raise CorruptRecordError(
-            f"{', '.join(arguments.logs)}: expected at least one run with a record in "
-            "a meta.jsonl file, found none that can be used: record with "
-            "HELION_AUTOTUNE_LOG_DETAILS=1, and see `costmodel audit`"
+            f"{'; '.join(reasons)}: there is no run that can be used, so nothing is "
+            "written"
         )
+    report_unusable_runs(loaded)
     corpus = Corpus.load(arguments.corpus, create=True)
     report = corpus.append(loaded.clean_runs)
     loaded.audit.extend(report.findings)

@@ -15,6 +15,7 @@ from rich.table import Table
 from costmodel import __version__
 from costmodel import helion_hook
 from costmodel.arguments import parse_argument
+from costmodel.errors import BindError
 from costmodel.errors import ModelNotFoundError
 from costmodel.explain import Explanation
 from costmodel.explain import explain_pick
@@ -30,6 +31,7 @@ from costmodel.target import bind
 from costmodel.target import targeting
 from costmodel.types import Config
 from costmodel.types import Pick
+from costmodel.types import ReasonCode
 
 
 def _provider(model: str | None) -> Provider:
@@ -50,6 +52,8 @@ def _pick_for(arguments: argparse.Namespace) -> tuple[Any, Hardware, Pick]:
     with targeting(hardware):
         bound = bind(kernel, specs, hardware)
         answer = provider.pick(bound)
+        if answer.reason is ReasonCode.INTERPRET_MODE:
+            raise BindError(f"{arguments.kernel}: {answer.detail}: no config applies")
         # Helion must accept what we print: code generation is the proof.
         helion_hook.triton_code(bound, answer.config)
     return bound, hardware, answer

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from costmodel.cli_data import TABLE_WIDTH_COLUMNS
 from costmodel.cli_data import load
+from costmodel.cli_data import report_unusable_runs
 from costmodel.cli_data import show_audit
 from costmodel.datasets.audit import Audit
 from costmodel.datasets.identity import digest_of
@@ -54,6 +55,7 @@ def _recorded(paths: Sequence[str]) -> tuple[list[WorkloadData], str, Audit]:
             logs.append(path)
     if logs:
         loaded = load(logs)
+        report_unusable_runs(loaded)
         audit = loaded.audit
         for run in loaded.usable:
             data = WorkloadData.from_clean_run(run)

@@ -114,7 +114,7 @@ def known_hardware() -> tuple[str, ...]:
 
 
 def load_hardware(name: str) -> Hardware:
-    """Find a device by driver name or alias, ignoring case and spaces at the ends.
+    """Find a device by driver name or alias, ignoring case, spaces and hyphens.
 
     Raises:
         UnknownHardwareError: No file describes it; the message lists what is known.
@@ -260,7 +260,8 @@ def _distance(left: Hardware, right: Hardware) -> float:
 
 
 def _plain(name: str) -> str:
-    return " ".join(name.lower().split())
+    """Letters and digits only: people write "RTX 5090", "rtx-5090" and "RTX5090"."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _words(name: str) -> frozenset[str]:

@@ -78,9 +78,13 @@ def _load_module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with _first_on_path(resolved.parent):
+        # What the file prints is not our answer, which may be one JSON object.
+        with _first_on_path(resolved.parent), contextlib.redirect_stdout(sys.stderr):
             spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        del sys.modules[name]
+        raise
+    except BaseException as error:  # a file may raise anything, SystemExit included
         del sys.modules[name]
         raise KernelFileError(_import_message(path, resolved, error)) from error
     return module

@@ -130,6 +130,14 @@ class Audit:
         """Files or lines that could not be read, each worth a line on stderr."""
         return [one for one in self if one.outcome is Outcome.PROBLEM]
 
+    def unusable_runs(self) -> list[Finding]:
+        """Runs that were read and must not be used, each worth a line as well."""
+        return [
+            one
+            for one in self
+            if one.outcome is Outcome.SET_ASIDE and one.stage is Stage.READ
+        ]
+
     def totals(self) -> dict[str, int]:
         """Rows by outcome over everything read from csv files."""
         counts: Counter[str] = Counter()

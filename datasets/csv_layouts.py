@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -59,6 +58,10 @@ ANY_CONFIG = "*"
 """Stands for every config in `BadRow.ended_config_id`."""
 
 _CONFIG_ID_CHARS = 16
+# A csv spells times to 1 ns. Outside of these a number is no kernel's time, and ratios
+# of it are no numbers either.
+_SHORTEST_MS = 1e-6
+_LONGEST_MS = 1e8
 
 _RUN_ID_ROW = re.compile(r"[0-9a-f]{64},\d*\.?\d*,[0-9a-f]{16},")
 """How a row of the present layout begins: a run id, a time, a config id."""
@@ -233,5 +236,5 @@ def _unquote(text: str) -> str | None:
 
 
 def is_time_ms(value: float | None) -> bool:
-    """Whether a reading can be a duration: finite and above zero."""
-    return value is not None and math.isfinite(value) and value > 0
+    """Whether a reading can be a kernel's: at least 1 ns, at most a day or so."""
+    return value is not None and _SHORTEST_MS <= value <= _LONGEST_MS

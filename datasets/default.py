@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Literal
 
-from costmodel.datasets.record import Attempt
 from costmodel.datasets.record import DefaultSource
 from costmodel.datasets.record import Phase
 from costmodel.datasets.record import RecordedRun
@@ -58,19 +57,34 @@ def resolve_default(
 
 
 def first_started(run: RecordedRun) -> str | None:
-    """Id of the config that the run's first session started first."""
+    """Id of the config that the run's first session started first.
+
+    It may be one whose result is lost: then the default was not measured, and the next
+    config must not pass for it.
+    """
     tried = [
-        one
+        (_start_order(one.session, one.started_at_s), one.ordinal, one.config_id)
         for one in run.attempts
         if one.phase is Phase.TRIAL and not one.status.says_nothing
     ]
-    return min(tried, key=_start_order).config_id if tried else None
+    first = min(tried, default=None)
+    lost = min(
+        (
+            (_start_order(one.session, one.started_at_s), one.line, one.config_id)
+            for one in run.lost
+            if one.started_at_s is not None
+        ),
+        default=None,
+    )
+    if lost is not None and (first is None or lost[0] < first[0]):
+        return spelling_in(run, _tried_configs(run)[lost[2]])
+    return None if first is None else first[2]
 
 
 def spelling_in(run: RecordedRun, config: Config) -> str | None:
-    """Id under which the run's log spells a config, in full or in part; the fullest
-    spelling if there are several, None if there is none."""
-    configs = run.configs
+    """Id under which the run's log spells a config, in full or in part; of several
+    one with a result, then the fullest, and None if there is none."""
+    configs = _tried_configs(run)
     template = make_template([*configs.values(), config])
     wanted = canonical_id(config, template)
     twins = [
@@ -78,14 +92,19 @@ def spelling_in(run: RecordedRun, config: Config) -> str | None:
         for config_id, spelled in configs.items()
         if canonical_id(spelled, template) == wanted
     ]
-    return min(twins, key=lambda one: (-len(configs[one]), one), default=None)
+    measured = run.configs
+    return min(
+        twins,
+        key=lambda one: (one not in measured, -len(configs[one]), one),
+        default=None,
+    )
 
 
 def _from_side_file(run: RecordedRun) -> tuple[str | None, DefaultSource]:
     side = run.side
     if side is None or side.default_config_id is None:
         return None, DefaultSource.UNKNOWN
-    if side.default_config_id in run.configs:
+    if side.default_config_id in _tried_configs(run):
         return side.default_config_id, DefaultSource.SIDE_FILE
     if side.default_config is not None:
         twin = spelling_in(run, side.default_config)
@@ -94,7 +113,11 @@ def _from_side_file(run: RecordedRun) -> tuple[str | None, DefaultSource]:
     return None, DefaultSource.UNKNOWN
 
 
-def _start_order(attempt: Attempt) -> tuple[int, bool, float, int]:
+def _tried_configs(run: RecordedRun) -> dict[str, Config]:
+    """By id: those with an attempt, and those whose result is lost."""
+    return {one.config_id: one.config for one in run.lost} | run.configs
+
+
+def _start_order(session: int, began: float | None) -> tuple[int, bool, float]:
     """Sessions in order; in one, what was never timed comes last."""
-    began = attempt.started_at_s
-    return (attempt.session, began is None, began or 0.0, attempt.ordinal)
+    return (session, began is None, began or 0.0)

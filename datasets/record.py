@@ -120,6 +120,25 @@ class Attempt:
     line: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class LostResult:
+    """A try of a config whose result the log does not hold, or not in usable form.
+
+    Attributes:
+        config_id: As the log spells it.
+        config: As the log spells it, as JSON values.
+        session: As of an attempt.
+        started_at_s: As of an attempt.
+        line: Line in the log's csv, from 1.
+    """
+
+    config_id: str
+    config: Config
+    session: int
+    started_at_s: float | None
+    line: int
+
+
 class DefaultSource(enum.StrEnum):
     """How a run's default config was found."""
 
@@ -147,6 +166,7 @@ class RecordedRun:
             None for a good run.
         started_at_s: Unix seconds, where the trace or the side file tells.
         sources: Digest of generated code by config id, from `.sources.csv`.
+        lost: Tries whose result was dropped; the first config may be among them.
     """
 
     log: str
@@ -160,6 +180,7 @@ class RecordedRun:
     problem: str | None = None
     started_at_s: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
+    lost: tuple[LostResult, ...] = ()
 
     @property
     def kernel_name(self) -> str:

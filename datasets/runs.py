@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections import defaultdict
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from costmodel.datasets.meta_file import MetaLine
 from costmodel.datasets.programs import Program
 from costmodel.datasets.programs import find_programs
 from costmodel.datasets.record import Attempt
+from costmodel.datasets.record import LostResult
 from costmodel.datasets.record import Phase
 from costmodel.datasets.record import RecordedRun
 from costmodel.datasets.record import Status
@@ -106,6 +108,7 @@ def build_runs(
     for ordinal, program in enumerate(programs):
         reader = _ConfigReader(program.metas, parts.traces)
         attempts: list[Attempt] = []
+        lost: list[LostResult] = []
         for index in program.sessions:
             found, notes = attempts_of_session(
                 sessions[index],
@@ -117,6 +120,10 @@ def build_runs(
                 parts.cut_config_id if index == len(sessions) - 1 else "",
             )
             attempts += found
+            dropped = [
+                row for outcome, _, row, _ in notes if outcome is Outcome.DROPPED
+            ]
+            lost += _lost(dropped, sessions[index], index, reader)
             findings += [
                 _finding(file, run_id, outcome, reason, detail, 1, row.line)
                 for outcome, reason, row, detail in notes
@@ -134,12 +141,14 @@ def build_runs(
             problem=program.problem or (None if program.metas else NO_META),
             started_at_s=_start(traces, sides),
             sources=parts.sources,
+            lost=tuple(lost),
         )
         runs.append(run)
         outcome = Outcome.SET_ASIDE if run.problem else Outcome.KEPT
         kept = run.n_attempts
         reason = run.problem or "attempts"
-        findings.append(_finding(file, run_id, outcome, reason, "", kept))
+        line = parts.rows[0].line if run.problem and parts.rows else None
+        findings.append(_finding(file, run_id, outcome, reason, "", kept, line))
         n_again = len(attempts) - kept
         if n_again:
             findings.append(
@@ -155,6 +164,27 @@ def _record(metas: Sequence[MetaLine]) -> WorkloadRecord | None:
     described = [meta.record for meta in metas]
     with_graph = [record for record in described if record.ir_graph]
     return next(iter(reversed(with_graph or described)), None)
+
+
+def _lost(
+    dropped: Iterable[CsvRow],
+    session: Sequence[CsvRow],
+    index: int,
+    reader: _ConfigReader,
+) -> Iterator[LostResult]:
+    """The configs behind dropped rows, as far as they are known."""
+    began = {
+        row.config_id or row.config_text: row.timestamp_s
+        for row in reversed(session)
+        if row.status == STARTED
+    }
+    for row in dropped:
+        config = reader.config_of(row)
+        if config is not None:
+            started_at_s = began.get(row.config_id or row.config_text)
+            yield LostResult(
+                reader.id_of(row, config), config, index, started_at_s, row.line
+            )
 
 
 class _ConfigReader:
