@@ -12,8 +12,8 @@ safe margin weighs n / (n + 20), and the rest is the larger of
 
 * a prior, found by nested cross-validation on 37 H200 workloads (design notes,
   prototype: 0.06-0.08 for dot kernels, 0.13-0.15 for the others; 1.0 for dots on
-  unpacked operands, where 4 of 6 picks of any promise lost), wider by the square root of 37 / n
-  for a model that was trained on fewer, and
+  unpacked operands, where 4 of 6 picks of any promise lost), wider by the square root
+  of 37 / n for a model that was trained on fewer, and
 * the 97th percentile of what promises exceeded by, as if normal, each at most 2x.
 
 The result is never below the safe margin.
