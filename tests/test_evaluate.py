@@ -17,7 +17,7 @@ from costmodel.datasets.workload_data import WorkloadData
 from costmodel.features.schema import SCHEMA
 from costmodel.layout import RowLayout
 from costmodel.learned import LearnedModel
-from costmodel.training.calibrate import calibrated_gate
+from costmodel.training.calibrate import uncalibrated_gate
 from costmodel.training.evaluate import evaluate_logs
 from costmodel.training.fit import FitSettings
 from costmodel.training.fit import fit
@@ -30,6 +30,7 @@ QUICK = FitSettings(n_bags=1, n_trees=40, n_validity_trees=20, learning_rate=0.2
 FIELDS = {
     "log",
     "run_id",
+    "run_ordinal",
     "kernel",
     "family",
     "n_attempts",
@@ -69,7 +70,7 @@ def model(labelled):
         n_rank_trees=forest.n_rank_trees,
         n_trees=forest.n_trees,
         booster_sha256="0" * 64,
-        gate=calibrated_gate([], labelled.workloads, SCHEMA),
+        gate=uncalibrated_gate(labelled.workloads),  # acts wherever it sees a gain
         corpus_digest="",
         families=(),
         hardware=(),
@@ -272,3 +273,28 @@ def test_no_runs_at_all(model) -> None:
     report = evaluate_logs([], model)
     assert report["workloads"] == []
     assert report["aggregate"]["speedup_geomean"] == 1.0
+
+
+def test_rows_count_attempts_as_the_log_does(report, runs) -> None:
+    for row, run in zip(report["workloads"], runs, strict=True):
+        assert row["n_attempts"] == run.run.n_attempts
+        assert row["run_ordinal"] == run.run.run_ordinal
+
+
+def _recorded_on(run, device: str) -> WorkloadData:
+    recorded = WorkloadData.from_clean_run(run)
+    record = dataclasses.replace(recorded.record, hardware=device)
+    return dataclasses.replace(recorded, record=record, hardware=device)
+
+
+def test_logs_of_a_described_device_can_be_learned_from(runs) -> None:
+    # The shipped model never saw an A100; a user's own model may.
+    labelled = label_all([_recorded_on(runs[0], "NVIDIA A100-SXM4-80GB")])
+    assert labelled.skipped == ()
+    assert labelled.workloads[0].hardware == "NVIDIA A100-SXM4-80GB"
+
+
+def test_logs_of_a_device_without_a_description_are_left_out(runs) -> None:
+    labelled = label_all([_recorded_on(runs[0], "Some Accelerator 3")])
+    assert labelled.workloads == ()
+    assert len(labelled.skipped) == 1
