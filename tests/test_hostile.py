@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from log_builder import RUN_ID
@@ -165,3 +166,13 @@ def test_an_interpreted_kernel_is_one_line(tmp_path, capsys):
     )
     assert main(["pick", f"{path}:k", "--arg", "f32[64]"]) == 1
     assert "interpret mode" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_dead_tracking_server_is_given_up_soon():
+    mlflow = pytest.importorskip("mlflow")
+    pytest.importorskip("costmodel.training.tracking")
+    client = mlflow.MlflowClient(tracking_uri="http://127.0.0.1:9")
+    began_s = time.monotonic()
+    with pytest.raises(mlflow.exceptions.MlflowException):
+        client.search_experiments()
+    assert time.monotonic() - began_s < 30

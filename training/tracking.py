@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 # Telemetry is on by default in MLflow 3; a build tool must not phone home.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")
+# By default MLflow asks a dead server for minutes before it gives up.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
 
 EXPERIMENT = "helion-costmodel"
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
