@@ -85,11 +85,22 @@ def test_siblings_of_a_shape_stay_in_training(corpus) -> None:
         }
 
 
-def test_a_known_kernel_in_another_shape_is_picked_well(training) -> None:
-    ungated = training.by_shape.summary_of(UNGATED)
-    assert ungated["speedup_geomean"] > 1.1
+def test_a_known_kernel_in_another_shape_is_picked_well() -> None:
+    # Failures in this corpus follow no law, so that they would only add chance.
+    corpus = make_corpus(
+        5,
+        planted=True,
+        n_families=4,
+        n_shapes=2,
+        n_configs=30,
+        gain=1.0,
+        failure_share=0.0,
+    )
+    by_shape = train(corpus, SCHEMA, "digest", QUICK).by_shape
+    ungated = by_shape.summary_of(UNGATED)
+    assert ungated["speedup_geomean"] > 1.25
     assert ungated["regret_at_5"] < 0.05
-    assert training.by_shape.summary_of(GATED)["harm_share"] == 0.0
+    assert by_shape.summary_of(GATED)["harm_share"] == 0.0
 
 
 def test_one_shape_per_kernel_leaves_nothing_to_judge() -> None:
