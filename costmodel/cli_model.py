@@ -20,6 +20,7 @@ from costmodel.cli_data import report_unusable_runs
 from costmodel.cli_data import show_audit
 from costmodel.datasets.audit import Audit
 from costmodel.datasets.identity import digest_of
+from costmodel.datasets.record import RecordedRun
 from costmodel.datasets.store import Corpus
 from costmodel.datasets.store import is_corpus
 from costmodel.datasets.store_schema import run_key
@@ -38,6 +39,10 @@ from costmodel.training.tracking import track
 from costmodel.training.tracking import ui_command
 from costmodel.training.train import Training
 from costmodel.training.train import train as train_model
+from costmodel.types import Config
+
+# Runs between two lines of progress: about ten seconds of binding.
+PROGRESS_STEP = 20
 
 
 def _recorded(paths: Sequence[str]) -> tuple[list[WorkloadData], str, Audit]:
@@ -180,9 +185,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     loaded = load(
         arguments.logs,
         baseline=arguments.baseline,
-        recompute=lambda run: (
-            None if run.record is None else rebuild_default(run.record, _scalars(run))
-        ),
+        recompute=_Recompute(),
     )
     report = evaluate_logs(loaded.clean_runs, model, arguments.baseline)
     if arguments.json:
@@ -192,8 +195,25 @@ def evaluate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _scalars(run: Any) -> dict[str, Any] | None:
-    return None if run.side is None else dict(run.side.scalars)
+class _Recompute:
+    """Recomputes defaults of runs that do not say theirs, and says so on stderr.
+
+    Each takes the time of binding the kernel, up to a second, so that a folder of
+    hundreds would otherwise be silent for minutes.
+    """
+
+    def __init__(self) -> None:
+        self._n_done = 0
+
+    def __call__(self, run: RecordedRun) -> Config | None:
+        if run.record is None:
+            return None
+        self._n_done += 1
+        if self._n_done % PROGRESS_STEP == 0:
+            words = f"recomputing Helion's defaults: {self._n_done} runs so far"
+            print(words, file=sys.stderr)
+        scalars = None if run.side is None else dict(run.side.scalars)
+        return rebuild_default(run.record, scalars)
 
 
 def _show_report(report: dict[str, Any]) -> None:
