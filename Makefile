@@ -24,13 +24,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: install
 	$(BIN)/costmodel import $(SAMPLE) --corpus $(DEMO)/corpus
 	$(BIN)/costmodel train $(DEMO)/corpus --output $(DEMO)/model
-	$(BIN)/costmodel pick $(KERNEL) --arg 'bf16[32,2048,128]' \
-	    --arg 'bf16[32,2048,128]' --arg 'bf16[32,2048,128]' --arg 0.0883883 \
+	$(BIN)/costmodel pick $(KERNEL) --arg 'bf16[32,1024,64]' \
+	    --arg 'bf16[32,1024,64]' --arg 'bf16[32,1024,64]' --arg 0.125 \
 	    --gpu H200 --model $(MODEL)
 	@echo
 	@echo "Next:"
-	@echo "  $(BIN)/costmodel train YOUR/LOGS --output build/mine     # train on your own logs"
-	@echo "  $(BIN)/costmodel evaluate $(SAMPLE) --model $(MODEL)     # judge a model on logs"
+	@echo "  $(BIN)/costmodel train $(SAMPLE) --output build/mine     # train on logs: name your own folder"
+	@echo "  $(BIN)/costmodel evaluate $(SAMPLE) --model $(MODEL)     # judge a model on logs: name yours"
 	@echo "  $(BIN)/costmodel ui                                      # open the MLflow page"
 	@echo "  in Python: @helion.kernel(autotuner_fn=costmodel.autotuner())   # plug it in"
 

@@ -44,9 +44,7 @@ def _sized(block: Block, counts: Mapping[str, set[int]]) -> Block:
     return replace(block, fixed_size=size) if size >= 1 and rest == 0 else block
 
 
-def _tile_counts(
-    raw: RawGraph, accesses: tuple[Access, ...]
-) -> dict[str, set[int]]:
+def _tile_counts(raw: RawGraph, accesses: tuple[Access, ...]) -> dict[str, set[int]]:
     """Sizes of the dimensions that each block's tile number indexes, by symbol."""
     found: dict[str, set[int]] = {}
     for access in accesses:
