@@ -14,6 +14,7 @@ from costmodel.arguments import DTYPES
 from costmodel.arguments import TensorArgument
 from costmodel.arguments import parse_argument
 from costmodel.datasets.audit import Audit
+from costmodel.datasets.audit_file import add_to_audit
 from costmodel.datasets.helion_log import LogIdentity
 from costmodel.datasets.load import LoadedLogs
 from costmodel.datasets.load import load_logs
@@ -121,6 +122,8 @@ def import_logs(arguments: argparse.Namespace) -> int:
     corpus = Corpus.load(arguments.corpus, create=True)
     report = corpus.append(loaded.clean_runs)
     loaded.audit.extend(report.findings)
+    if report.n_added or report.n_updated:
+        add_to_audit(arguments.corpus, loaded.audit)
     if arguments.json:
         body = asdict(report) | {"corpus": arguments.corpus, "n_runs": corpus.n_runs}
         body["findings"] = loaded.audit.rows()

@@ -19,6 +19,7 @@ from costmodel.cli_data import load
 from costmodel.cli_data import report_unusable_runs
 from costmodel.cli_data import show_audit
 from costmodel.datasets.audit import Audit
+from costmodel.datasets.audit_file import read_audit
 from costmodel.datasets.identity import digest_of
 from costmodel.datasets.record import RecordedRun
 from costmodel.datasets.store import Corpus
@@ -54,6 +55,7 @@ def _recorded(paths: Sequence[str]) -> tuple[list[WorkloadData], str, Audit]:
     for path in paths:
         if is_corpus(Path(path)):
             corpus = Corpus.load(path)
+            audit.extend(read_audit(path))
             workloads += corpus.workloads()
             keys += corpus.runs["run_key"].to_pylist()
         else:
@@ -61,7 +63,7 @@ def _recorded(paths: Sequence[str]) -> tuple[list[WorkloadData], str, Audit]:
     if logs:
         loaded = load(logs)
         report_unusable_runs(loaded)
-        audit = loaded.audit
+        audit.extend(loaded.audit)
         for run in loaded.usable:
             data = WorkloadData.from_clean_run(run)
             if data.has_graph:
@@ -73,7 +75,8 @@ def _recorded(paths: Sequence[str]) -> tuple[list[WorkloadData], str, Audit]:
 def train(arguments: argparse.Namespace) -> int:
     """Train, judge on families left out, publish, and record in MLflow."""
     recorded, corpus_digest, audit = _recorded(arguments.data)
-    if not arguments.json and len(audit):
+    if not arguments.json and not all(is_corpus(Path(one)) for one in arguments.data):
+        # What a corpus was made from was shown when it was imported.
         show_audit(audit)
     labelled = label_all(recorded)
     for reason in labelled.skipped:
