@@ -7,6 +7,8 @@ candidates share a few.
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Mapping
@@ -48,6 +50,10 @@ def encoded(
 ) -> npt.NDArray[np.float64]:
     """Any knob by a function of its value: float64[n_columns, n]."""
     values = [c.get(key) for c in configs]
+    if all(map(operator.is_, values, itertools.repeat(values[0]))):
+        # Candidates are moves around one config and share most of its values.
+        column = np.array(encode(values[0]), dtype=np.float64)
+        return np.repeat(column[:, None], len(values), axis=1)
     names: list[Hashable] = [tuple(v) if type(v) is list else v for v in values]
     try:
         codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
