@@ -12,12 +12,17 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
+from typing import TypeAlias
 
 from costmodel import __version__
 from costmodel.errors import CostModelError
 
 # MLflow phones home unless told not to; a build tool must not.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+# argparse has no public name for what `add_subparsers` returns.
+Commands: TypeAlias = Any
 
 EXIT_OK = 0
 EXIT_ERROR = 1
@@ -41,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _data_commands(commands: argparse._SubParsersAction) -> None:
+def _data_commands(commands: Commands) -> None:
     audit = commands.add_parser("audit", help="say what logs hold, and what is dropped")
     audit.add_argument("logs", nargs="+", help="log files, base paths or folders")
     audit.add_argument("--json", action="store_true")
@@ -95,7 +100,7 @@ def _identity_options(command: argparse.ArgumentParser) -> None:
     group.add_argument("--helion-version", metavar="VERSION")
 
 
-def _model_commands(commands: argparse._SubParsersAction) -> None:
+def _model_commands(commands: Commands) -> None:
     train = commands.add_parser(
         "train", help="train on a corpus or on logs, evaluate, track, publish"
     )
@@ -131,7 +136,7 @@ def _model_commands(commands: argparse._SubParsersAction) -> None:
     ui.set_defaults(run="costmodel.cli_model:ui")
 
 
-def _kernel_commands(commands: argparse._SubParsersAction) -> None:
+def _kernel_commands(commands: Commands) -> None:
     for name, text in (
         ("pick", "pick a config for a kernel, with no GPU"),
         ("explain", "say why, against Helion's default"),

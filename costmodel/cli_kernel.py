@@ -204,11 +204,15 @@ def doctor_facts(model: str | None = None) -> dict[str, Any]:
         **helion_hook.installed_versions(),
         "helion hooks": "usable" if unsupported is None else unsupported.detail,
         "model": str(provider.model_path),
-        "model id": loaded.model_id if loaded is not None else f"none: {problem[1]}",
+        "model id": loaded.model_id if loaded is not None else _no_model(problem),
         "gpu": _gpu_line(),
         "disabled": f"yes, by {DISABLE_VARIABLE}" if is_disabled() else "no",
         MODEL_VARIABLE: os.environ.get(MODEL_VARIABLE, "not set"),
     }
+
+
+def _no_model(problem: tuple[ReasonCode, str] | None) -> str:
+    return f"none: {problem[1]}" if problem is not None else "none"
 
 
 def _gpu_line() -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.model_selection import GroupKFold  # type: ignore[import-untyped]
+from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import LeaveOneGroupOut
 
 from costmodel.datasets.workload_data import WorkloadData

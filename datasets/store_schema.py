@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from costmodel.datasets.clean import CleanRun
 from costmodel.datasets.identity import digest_of

@@ -108,7 +108,8 @@ def _binary(op: ast.operator, left: Sizes, right: Sizes) -> Sizes | None:
     if isinstance(op, ast.Div):
         return left / safe
     if isinstance(op, ast.Mod):
-        return left - np.floor(left / safe) * safe
+        rest: Sizes = left - np.floor(left / safe) * safe
+        return rest
     if isinstance(op, ast.Pow):
         power: Sizes = np.power(np.clip(left, 0.0, 2.0**32), np.clip(right, 0.0, 2.0))
         return power

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 from costmodel.features.schema import SCHEMA
 from costmodel.features.schema import Feature
@@ -19,7 +20,7 @@ def test_groups_are_neighbours_in_order() -> None:
     stops = [SCHEMA.columns(group) for group in SCHEMA.groups]
     assert stops[0].start == 0
     assert stops[-1].stop == len(SCHEMA)
-    assert all(a.stop == b.start for a, b in zip(stops, stops[1:], strict=False))
+    assert all(a.stop == b.start for a, b in itertools.pairwise(stops))
 
 
 def test_differences_follow_the_base_group() -> None:

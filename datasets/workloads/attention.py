@@ -7,6 +7,8 @@ softmax runs online in base e unless said otherwise.
 
 from __future__ import annotations
 
+from typing import Any
+
 import helion
 import helion.language as hl
 import torch
@@ -320,7 +322,7 @@ def _ref_distance(
 
 def _case(
     kernel: object,
-    reference: object,
+    reference: Any,
     variant: str,
     tiny: tuple[str, ...],
     *shapes: tuple[str, ...],

@@ -7,6 +7,8 @@ dq = scale * ds k, dk = scale * ds^T q, dv = p^T do.
 
 from __future__ import annotations
 
+from typing import Any
+
 import helion
 import helion.language as hl
 import torch
@@ -235,7 +237,7 @@ def _args(dtype: str, h: int, m: int, d: int, n: int = 0) -> tuple[str, ...]:
 
 def _case(
     kernel: object,
-    reference: object,
+    reference: Any,
     variant: str,
     tiny: tuple[str, ...],
     *shapes: tuple[str, ...],

@@ -6,6 +6,8 @@ d] and the caches are [batch, kv_heads, s, d].
 
 from __future__ import annotations
 
+from typing import Any
+
 import helion
 import helion.language as hl
 import torch
@@ -200,7 +202,7 @@ def _ref_latent(
 
 def _case(
     kernel: object,
-    reference: object,
+    reference: Any,
     variant: str,
     tiny: tuple[str, ...],
     *shapes: tuple[str, ...],

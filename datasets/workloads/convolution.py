@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import helion
 import helion.language as hl
 import torch
@@ -155,7 +157,7 @@ def _ref_patches(
 
 def _case(
     kernel: object,
-    reference: object,
+    reference: Any,
     variant: str,
     tiny: tuple[str, ...],
     *shapes: tuple[str, ...],
@@ -163,16 +165,22 @@ def _case(
     return KernelCase(kernel, reference, "convolution", variant, tiny, shapes)
 
 
-def _last(dtype: str, b: int, t: int, c_in: int, c_out: int, taps: int) -> tuple:
+def _last(
+    dtype: str, b: int, t: int, c_in: int, c_out: int, taps: int
+) -> tuple[str, ...]:
     return (f"{dtype}[{b},{t},{c_in}]", f"{dtype}[{taps},{c_in},{c_out}]")
 
 
-def _first(dtype: str, b: int, t: int, c_in: int, c_out: int, taps: int) -> tuple:
+def _first(
+    dtype: str, b: int, t: int, c_in: int, c_out: int, taps: int
+) -> tuple[str, ...]:
     weight = f"{dtype}[{taps},{c_out},{c_in}]"
     return (f"{dtype}[{b},{c_in},{t}]", weight, f"{dtype}[{c_out}]")
 
 
-def _image(dtype: str, b: int, h: int, w: int, c_in: int, c_out: int) -> tuple:
+def _image(
+    dtype: str, b: int, h: int, w: int, c_in: int, c_out: int
+) -> tuple[str, ...]:
     return (f"{dtype}[{b},{h * w},{c_in}]", f"{dtype}[9,{c_in},{c_out}]", str(w))
 
 

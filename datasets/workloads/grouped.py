@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import helion
 import helion.language as hl
@@ -224,7 +225,7 @@ def _ref_jagged_scores(
 
 def _case(
     kernel: object,
-    reference: object,
+    reference: Any,
     variant: str,
     tiny: tuple[str, ...],
     *shapes: tuple[str, ...],
@@ -237,7 +238,9 @@ def _packed(dtype: str, e: int, rows: int, k: int, n: int) -> tuple[str, ...]:
     return (f"{dtype}[{rows},{k}]", f"{dtype}[{e},{k},{n}]", starts)
 
 
-def _padded(dtype: str, e: int, blocks: int, size: int, k: int, n: int) -> tuple:
+def _padded(
+    dtype: str, e: int, blocks: int, size: int, k: int, n: int
+) -> tuple[str, ...]:
     experts = f"i32[{blocks}]@index({e})"
     return (f"{dtype}[{blocks},{size},{k}]", f"{dtype}[{e},{n},{k}]", experts)
 

@@ -7,6 +7,8 @@ raw numbers; their log decay is log(sigmoid(gate)), at most zero.
 
 from __future__ import annotations
 
+from typing import Any
+
 import helion
 import helion.language as hl
 import torch
@@ -205,7 +207,8 @@ def _ref_retention(
 
 def _ref_states(k: torch.Tensor, v: torch.Tensor, chunk: int) -> torch.Tensor:
     keys = k.float().unflatten(1, (-1, chunk))
-    return keys.transpose(2, 3) @ v.float().unflatten(1, (-1, chunk))
+    states: torch.Tensor = keys.transpose(2, 3) @ v.float().unflatten(1, (-1, chunk))
+    return states
 
 
 def _ref_outputs(
@@ -244,7 +247,7 @@ def _ref_delta_weights(
 
 def _case(
     kernel: object,
-    reference: object,
+    reference: Any,
     variant: str,
     tiny: tuple[str, ...],
     *shapes: tuple[str, ...],

@@ -8,6 +8,8 @@ otherwise.
 
 from __future__ import annotations
 
+from typing import Any
+
 import helion
 import helion.language as hl
 import torch
@@ -161,7 +163,7 @@ def _gram(x: torch.Tensor) -> torch.Tensor:
 
 def _case(
     kernel: object,
-    reference: object,
+    reference: Any,
     variant: str,
     tiny: tuple[str, ...],
     *shapes: tuple[str, ...],

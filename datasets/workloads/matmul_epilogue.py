@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import helion
 import helion.language as hl
 import torch
@@ -250,7 +252,7 @@ def _ref_project_and_rotate(
 
 def _case(
     kernel: object,
-    reference: object,
+    reference: Any,
     variant: str,
     tiny: tuple[str, ...],
     *shapes: tuple[str, ...],

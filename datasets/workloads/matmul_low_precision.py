@@ -7,6 +7,8 @@ block. Outputs are bf16 where the inputs have too few bits to hold them.
 
 from __future__ import annotations
 
+from typing import Any
+
 import helion
 import helion.language as hl
 import torch
@@ -277,7 +279,7 @@ def _ref_fp4(
 
 def _case(
     kernel: object,
-    reference: object,
+    reference: Any,
     variant: str,
     tiny: tuple[str, ...],
     *shapes: tuple[str, ...],

@@ -6,6 +6,8 @@ an RMS norm whose row factor can be applied once the product is done.
 
 from __future__ import annotations
 
+from typing import Any
+
 import helion
 import helion.language as hl
 import torch
@@ -236,7 +238,7 @@ def _ref_rms_linear(
 
 def _case(
     kernel: object,
-    reference: object,
+    reference: Any,
     variant: str,
     tiny: tuple[str, ...],
     *shapes: tuple[str, ...],

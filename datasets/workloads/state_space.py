@@ -2,11 +2,13 @@
 
 Tensors are split into chunks of c tokens: x [batch, chunks, c, heads, p], steps dt and
 summed log decays da [batch, heads, chunks, c], b and cc (the matrix C) [batch, chunks,
-c, n], shared by all heads. Decays are made from raw numbers inside, so that any input is
-valid: a token's decay never grows.
+c, n], shared by all heads. Decays are made from raw numbers inside, so that any input
+is valid: a token's decay never grows.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import helion
 import helion.language as hl
@@ -173,7 +175,7 @@ def _ref_fused(
 
 def _case(
     kernel: object,
-    reference: object,
+    reference: Any,
     variant: str,
     tiny: tuple[str, ...],
     *shapes: tuple[str, ...],
