@@ -131,5 +131,6 @@ def _codes(groups: Sequence[Hashable]) -> tuple[list[str], Indices]:
 def _check(n_groups: int, what: str) -> None:
     if n_groups < 2:
         raise NotEnoughDataError(
-            f"{what}: expected at least two groups, found {n_groups}: record more"
+            f"{what}: expected at least two groups, found {n_groups}: record more, or "
+            "add the bundled corpus (costmodel train datasets/corpora/h200 YOUR_LOGS)"
         )
