@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 BoolArray = npt.NDArray[np.bool_]
 
-# What a failed pick counts for: evaluation charges it a speed-up of 0.1 (issue 2).
+# What a failed pick counts for: evaluation charges it a speed-up of 0.1.
 FAILURE_LOG = float(np.log(0.1))
 
 

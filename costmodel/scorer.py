@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from costmodel.features.schema import FeatureSchema
 
 # ln 10: an uncalibrated scorer promises nothing better than ten times slower, which is
-# the speed-up of 0.1 that a failed pick is charged in evaluation (issue 2, part 7).
+# the speed-up of 0.1 that a failed pick is charged in evaluation.
 _UNCALIBRATED_LOG = float(np.log(10.0))
 
 

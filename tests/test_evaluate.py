@@ -26,7 +26,7 @@ from costmodel.training.label import label_all
 LOGS = Path(__file__).parent.parent / "datasets" / "corpora" / "h200_sample"
 QUICK = FitSettings(n_bags=1, n_trees=40, n_validity_trees=20, learning_rate=0.2)
 
-# Issue 2, part 7.
+# What `costmodel evaluate --json` promises its readers.
 FIELDS = {
     "log",
     "run_id",

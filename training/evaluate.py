@@ -40,7 +40,7 @@ from costmodel.types import Candidate
 from costmodel.types import CandidateOrigin
 from costmodel.types import PickSource
 
-# Issue 2, part 7.
+# Length of the short list that the report names.
 _TOP = 5
 _US_PER_MS = 1000.0
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-# Issue 2, part 7: a pick whose attempt failed has speed-up 0.1 and counts as harm.
+# By our own convention a pick whose attempt failed has speed-up 0.1 and counts as harm.
 FAILED_SPEEDUP = 0.1
 
 FloatVector = npt.NDArray[np.float64]
