@@ -133,13 +133,16 @@ class Provider:
             return _default_pick(bound, refusal.code, refusal.detail)
         view = helion_hook.view(bound, args)
         model, problem = self.model(), self._model_problem
-        trained = model.card.hardware if model is not None else ()
-        match = match_hardware(view.record.hardware, trained=trained)
+        if model is None:
+            # A failure of ours, and the answer to those is always Helion's default.
+            return _default_pick(bound, *(problem or (ReasonCode.NO_MODEL, "none")))
+        match = match_hardware(view.record.hardware, trained=model.card.hardware)
         if match.hardware.compute_capability == (0, 0):
             return _default_pick(bound, ReasonCode.UNKNOWN_GPU, match.why)
-        if model is not None and match.kind == "fallback":
+        scorer: LearnedModel | None = model
+        if match.kind == "fallback":
             # Timings do not carry over to another architecture; its limits do.
-            model, problem = None, (ReasonCode.OUT_OF_RANGE, match.why)
+            scorer, problem = None, (ReasonCode.OUT_OF_RANGE, match.why)
         graph = KernelGraph.from_record(view.record)
         extractor = FeatureExtractor(graph, match.hardware)
         candidates = make_candidates(view, helion_hook.space(bound), extractor)
@@ -151,7 +154,7 @@ class Provider:
         return choose(
             extractor,
             legal,
-            model=model,
+            model=scorer,
             model_problem=problem,
             promoted=view.promoted,
         )

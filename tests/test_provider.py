@@ -95,7 +95,7 @@ def test_an_unreadable_kernel_leaves_helions_default(
     monkeypatch.setattr(
         helion_hook, "view", lambda *a: type(view)(**(fields | {"record": damaged}))
     )
-    answer = Provider(tmp_path / "none.ubj").pick(bound)
+    answer = Provider().pick(bound)
     assert_is_helions_default(answer, bound)
     assert answer.reason is ReasonCode.UNKNOWN_KERNEL
 
@@ -107,7 +107,7 @@ def test_an_exception_of_ours_leaves_helions_default_and_is_counted(
         raise ZeroDivisionError("ours")
 
     monkeypatch.setattr(KernelGraph, "from_record", explode)
-    owner = Provider(tmp_path / "none.ubj")
+    owner = Provider()
     answer = owner.pick(bound)
     assert_is_helions_default(answer, bound)
     assert answer.reason is ReasonCode.INTERNAL_ERROR
@@ -123,7 +123,7 @@ def test_strict_mode_lets_our_errors_surface(
     monkeypatch.setenv("COSTMODEL_STRICT", "1")
     monkeypatch.setattr(KernelGraph, "from_record", explode)
     with pytest.raises(ZeroDivisionError):
-        Provider(tmp_path / "none.ubj").pick(bound)
+        Provider().pick(bound)
 
 
 def test_the_environment_switches_everything_off(
@@ -135,12 +135,22 @@ def test_the_environment_switches_everything_off(
     assert answer.reason is ReasonCode.DISABLED
 
 
-def test_without_a_rule_of_helions_the_analytic_pick_decides(tmp_path: Path) -> None:
+def test_without_a_rule_a_missing_model_still_means_helions_default(
+    tmp_path: Path,
+) -> None:
+    bound = bound_for("A100")
+    answer = Provider(tmp_path / "none.ubj").pick(bound)
+    assert_is_helions_default(answer, bound)
+    assert answer.reason is ReasonCode.NO_MODEL
+
+
+def test_without_a_rule_of_helions_the_analytic_pick_decides() -> None:
     # Helion 1.5 promotes no rule on sm80, so its default there is a guess.
     bound = bound_for("A100")
     assert not helion_hook.view(bound).promoted
-    answer = Provider(tmp_path / "none.ubj").pick(bound)
+    answer = Provider().pick(bound)
     assert answer.source is PickSource.ANALYTIC
+    assert answer.reason is ReasonCode.OUT_OF_RANGE
     assert helion_hook.is_legal(bound, answer.config)
     assert "def " in helion_hook.triton_code(bound, answer.config)
 
@@ -154,9 +164,10 @@ def test_interpret_mode_is_left_alone(tmp_path: Path) -> None:
     assert refusal is not None and refusal.code is ReasonCode.INTERPRET_MODE
 
 
-def test_picks_repeat_to_the_byte(bound: Any, tmp_path: Path) -> None:
-    first = Provider(tmp_path / "none.ubj").pick(bound)
-    second = Provider(tmp_path / "none.ubj").pick(bound_for())
+def test_picks_repeat_to_the_byte(bound: Any) -> None:
+    first = Provider().pick(bound)
+    second = Provider().pick(bound_for())
+    assert first.model_id is not None
     assert json.dumps(first.config) == json.dumps(second.config)
     assert first.shortlist == second.shortlist
 

@@ -196,12 +196,15 @@ def test_every_other_kernel_compiles_for_h200(name: str) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 def test_every_shape_binds_for_h200(name: str) -> None:
+    from costmodel import helion_hook
     from costmodel.hardware import load_hardware
     from costmodel.target import bind
 
     case = CASES[name]
     for args in case.shapes:
-        bind(case.kernel, [parse_argument(a) for a in args], load_hardware("H200"))
+        specs = [parse_argument(text) for text in args]
+        bound = bind(case.kernel, specs, load_hardware("H200"))
+        assert helion_hook.is_legal(bound, helion_hook.default_config(bound)), args
 
 
 if __name__ == "__main__":
