@@ -203,7 +203,7 @@ def _row(name: str, lines: Sequence[dict[str, Any]]) -> str:
     )
     registers = max((f["registers"] or 0 for f in facts), default=0)
     share = n_sound / max(1, len(lines))
-    kernels = len({line["kernel"] for line in lines})
+    n_kernels = len({line["kernel"] for line in lines})
     return (
         f"| {name} | {n_kernels} | {n_sound} | {share:.1%} | {spills} | {registers} |"
     )
