@@ -17,6 +17,7 @@ from helion.autotuner.benchmark_provider import LocalBenchmarkProvider
 from costmodel import helion_hook
 from costmodel.arguments import parse_argument
 from costmodel.hardware import load_hardware
+from costmodel.helion_hook import support
 from costmodel.target import bind
 
 GPUS = ("A100", "H200", "B200", "RTX-5090")
@@ -323,16 +324,16 @@ def test_supported_here() -> None:
 def test_other_versions_are_named(
     version: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(helion_hook, "installed_versions", lambda: {"helion": version})
+    monkeypatch.setattr(support, "installed_versions", lambda: {"helion": version})
     reason = helion_hook.unsupported_reason()
     assert reason is not None and expected in reason
 
 
 def test_a_missing_name_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = (("helion.autotuner.base_search", "NoSuchSearch"),)
-    monkeypatch.setattr(helion_hook, "_NEEDED", gone)
+    monkeypatch.setattr(support, "_NEEDED", gone)
     assert "NoSuchSearch" in (helion_hook.unsupported_reason() or "")
-    monkeypatch.setattr(helion_hook, "_NEEDED", (("helion.no_such_module", "x"),))
+    monkeypatch.setattr(support, "_NEEDED", (("helion.no_such_module", "x"),))
     assert "cannot read Helion" in (helion_hook.unsupported_reason() or "")
 
 
