@@ -158,7 +158,9 @@ def _outcome(checked: Checked) -> str:
 
 def _brief(line: dict[str, Any]) -> str:
     more = "" if line["outcome"] == "sound" else f"  {line['detail'][:120]}"
-    rest = f" default {line['default']}, then {line['others']}" * ("default" in line)
+    rest = ""
+    if "default" in line:
+        rest = f", default {line['default']}, then {', '.join(line['others'])}"
     return f"{line['arch']:6s} {line['kernel']:48s} {line['outcome']}{rest}{more}"
 
 
