@@ -49,6 +49,23 @@ def load_kernel(reference: str) -> Any:
     return kernels[name]
 
 
+def load_name(path: Path, name: str) -> Any:
+    """A module-level object of a Python file.
+
+    Raises:
+        KernelFileError: No such file, it does not import, or it has no such name.
+    """
+    if not path.is_file():
+        raise KernelFileError(f"expected a Python file, found none at {path}")
+    module = _load_module(path)
+    if not hasattr(module, name):
+        raise KernelFileError(
+            f"expected {name!r} in {path}, found no such name: give one that the file "
+            "defines at its top level"
+        )
+    return getattr(module, name)
+
+
 def _split(reference: str) -> tuple[str, str]:
     """File and kernel name; a colon before the suffix belongs to the path."""
     path, colon, name = reference.rpartition(":")

@@ -202,7 +202,7 @@ class GraphTimer:
         free_bytes, _ = torch.cuda.mem_get_info(device)
         l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
         n_sets = argument_copies(args, l2_bytes, free_bytes)
-        self._sets = [list(args), *(_copy(args) for _ in range(n_sets - 1))]
+        self._sets = [list(args), *(copy_arguments(args) for _ in range(n_sets - 1))]
 
     def prepare(self, launch: Launch, about_us: float) -> Any:
         """Capture one graph of many launches; raises where capture is refused."""
@@ -282,7 +282,7 @@ def warm_up(launch: Launch, args: Sequence[Any], seconds: float = 0.2) -> None:
     """Run on copies of the arguments until clocks have risen; nothing is timed."""
     import torch
 
-    copies = _copy(args)  # a kernel may write into its arguments
+    copies = copy_arguments(args)  # a kernel may write into its arguments
     stop = time.monotonic() + seconds
     launch(*copies)
     torch.cuda.synchronize()
@@ -291,7 +291,7 @@ def warm_up(launch: Launch, args: Sequence[Any], seconds: float = 0.2) -> None:
         torch.cuda.synchronize()
 
 
-def _copy(args: Sequence[Any]) -> list[Any]:
+def copy_arguments(args: Sequence[Any]) -> list[Any]:
     """Arguments with every tensor copied, strides kept; broadcast ones are shared."""
     return [_copy_one(a) if hasattr(a, "element_size") else a for a in args]
 
