@@ -64,6 +64,7 @@ class FoldResult:
         gate: Margins from other folds' held-out predictions; range of its own training.
         neighbour: The nearest-neighbour baseline of the same training part.
         curves: Error by boosting round.
+        forest: The fold's own trees.
     """
 
     fold: Fold
@@ -71,6 +72,7 @@ class FoldResult:
     gate: GateCard
     neighbour: Pipeline
     curves: Curves
+    forest: Forest
 
 
 def family_folds(workloads: Sequence[LabelledWorkload]) -> list[Fold]:
@@ -164,6 +166,7 @@ def _run_fold(
         gate=uncalibrated_gate(train),
         neighbour=nearest_neighbour(train),
         curves=curves,
+        forest=forest,
     )
 
 
