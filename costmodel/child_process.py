@@ -90,11 +90,19 @@ class ChildProcess:
             raise ChildDiedError("expected a JSON object from the child, found other")
         return answer
 
-    def close(self) -> None:
-        """End the child and everything it started."""
+    def kill(self) -> None:
+        """End the child and everything it started; any thread may do so.
+
+        Pipes stay open: another thread may be reading, and must not find somebody
+        else's file under its number.
+        """
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill the child and give back all it used."""
+        self.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:

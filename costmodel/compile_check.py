@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from costmodel import compiled_facts
+from costmodel import kernel_origin
 from costmodel.child_process import ChildDiedError
 from costmodel.child_process import ChildProcess
 from costmodel.child_process import ChildTimeoutError
@@ -33,6 +34,8 @@ from costmodel.compiled_facts import CompileStatus
 from costmodel.compiled_facts import Toolchain
 from costmodel.errors import BindError
 from costmodel.hardware import load_hardware
+from costmodel.kernel_origin import KernelFile
+from costmodel.kernel_origin import Origin
 from costmodel.types import Config
 
 DEFAULT_LIMIT_S = 60.0
@@ -58,7 +61,7 @@ class CompileChecker:
     """Compiles configs of one kernel for one GPU; use it in a `with` block.
 
     Args:
-        kernel: `FILE.py:KERNEL`.
+        kernel: `FILE.py:KERNEL`, or where else a child gets it from.
         arguments: One text for each argument, such as "bf16[4096,5120]".
         gpu: A name that `load_hardware` knows.
         limit_s: Seconds that one config may take.
@@ -72,23 +75,27 @@ class CompileChecker:
 
     def __init__(
         self,
-        kernel: str,
+        kernel: str | Origin,
         arguments: Sequence[str],
         gpu: str,
         limit_s: float = DEFAULT_LIMIT_S,
         folder: Path | None = None,
         disassemble: bool = False,
     ) -> None:
+        origin = KernelFile(kernel) if isinstance(kernel, str) else kernel
         self._opening = {
-            "kernel": kernel,
+            "kernel": kernel_origin.to_json(origin),
             "arguments": list(arguments),
             "gpu": load_hardware(gpu).name,
         }
+        self._name = kernel if isinstance(kernel, str) else "the kernel"
         self._arch = load_hardware(gpu).arch
         self._limit_s = limit_s
         self._cache = CompileCache(cache_folder() if folder is None else folder)
         self._disassemble = disassemble
         self._child: ChildProcess | None = None
+        self._starting: ChildProcess | None = None
+        self._is_stopped = False
         self._toolchain = Toolchain("unknown", "unknown", "unknown", "unknown")
         self._scratch = tempfile.mkdtemp(prefix="costmodel-compile-")
 
@@ -105,10 +112,18 @@ class CompileChecker:
 
     def close(self) -> None:
         """End the child and remove its files; cached results stay."""
-        if self._child is not None:
-            self._child.close()
-            self._child = None
+        for child in (self._starting, self._child):
+            if child is not None:
+                child.close()
+        self._starting = self._child = None
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def stop(self) -> None:
+        """Kill the child; a thread that waits for it gets an error as its answer."""
+        self._is_stopped = True
+        for child in (self._starting, self._child):
+            if child is not None:
+                child.kill()
 
     def check(self, config: Config | None) -> Checked:
         """Compile one config; None means Helion's default.
@@ -157,19 +172,22 @@ class CompileChecker:
             return self._child
         command = [sys.executable, "-m", "costmodel.compile_worker"]
         child = ChildProcess(command, self._environment())
+        self._starting = child
+        if self._is_stopped:
+            child.kill()
         try:
             child.tell(self._opening)
             said = child.hear(_BIND_LIMIT_S)
         except (ChildTimeoutError, ChildDiedError) as error:
             raise BindError(
-                f"expected {self._opening['kernel']} to bind in a child process, the "
+                f"expected {self._name} to bind in a child process, the "
                 f"child {error}: run `costmodel doctor`"
             ) from None
         if "failed" in said:
             child.close()
             raise BindError(str(said["failed"]))
         self._toolchain = Toolchain(**said["ready"])
-        self._child = child
+        self._child, self._starting = child, None
         return child
 
     def _environment(self) -> dict[str, str]:
@@ -180,6 +198,9 @@ class CompileChecker:
             "TRITON_ALWAYS_COMPILE": "1",
             # One compile at a time; threads would only disturb the neighbours.
             "OMP_NUM_THREADS": "1",
+            # A module of the user's may touch the GPU, or pick a config itself.
+            "CUDA_VISIBLE_DEVICES": "",
+            "COSTMODEL_DISABLE": "1",
         }
         # What Triton 3.9 does anyway, with a warning; later ones must agree.
         asked = {"TRITON_DEFAULT_FP_FUSION": "1"}

@@ -3,7 +3,8 @@
 Run as `python -m costmodel.compile_worker`. Speaks JSON lines over stdin and stdout,
 with `costmodel.compile_check` at the other end:
 
-1. heard: kernel, arguments, gpu; said: `{"ready": versions}` or `{"failed": words}`.
+1. heard: kernel (as `kernel_origin` spells it), arguments, gpu; said: `{"ready":
+   versions}` or `{"failed": words}`.
 2. heard: `{"config": {...} or null, "disassemble": bool}`; said: `{"program": {...},
    "config": {...}}`, all that decides about the code, or `{"facts": ...}` at once
    where there is none.
@@ -31,18 +32,19 @@ from costmodel import compiled_facts
 from costmodel import disassembly
 from costmodel import fake_driver
 from costmodel import helion_hook
+from costmodel import kernel_origin
 from costmodel import ptxas
 from costmodel import triton_build
 from costmodel.arguments import parse_argument
 from costmodel.compiled_facts import CompiledFacts
 from costmodel.compiled_facts import CompileStatus
-from costmodel.compiled_facts import Toolchain
 from costmodel.cubin import launch_digest
 from costmodel.cubin import n_instructions
 from costmodel.errors import CostModelError
 from costmodel.hardware import Hardware
 from costmodel.hardware import load_hardware
-from costmodel.kernel_file import load_kernel
+from costmodel.program_key import program_of
+from costmodel.program_key import tools_for
 from costmodel.target import bind
 from costmodel.triton_build import BuiltKernel
 from costmodel.types import Config
@@ -95,34 +97,20 @@ class Compiler:
     def __init__(self, opening: dict[str, Any]) -> None:
         self.hardware = load_hardware(opening["gpu"])
         self.arguments: list[str] = opening["arguments"]
-        kernel = load_kernel(opening["kernel"])
+        # Never left: generated code looks the kernel's module up by name.
+        self._loading = kernel_origin.loaded(kernel_origin.from_json(opening["kernel"]))
+        kernel = self._loading.__enter__()
         specs = [parse_argument(text) for text in self.arguments]
         self.bound = bind(kernel, specs, self.hardware)
         fake_driver.install(self.hardware)
-        self._ptxas_text = _ptxas_text(self.hardware)
-        versions = helion_hook.installed_versions()
-        self.toolchain = Toolchain(
-            helion=versions["helion"],
-            torch=versions["torch"],
-            triton=versions["triton"],
-            ptxas=ptxas.version_of(self._ptxas_text),
-        )
+        self._tools = tools_for(self.hardware)
+        self.toolchain = self._tools.toolchain
 
     def program(self, config: Config) -> dict[str, Any]:
         """Everything that decides about the machine code of a config."""
-        return {
-            "code": helion_hook.triton_code(self.bound, config),
-            "arguments": self.arguments,
-            "arch": self.hardware.arch,
-            "limits": [
-                self.hardware.smem_per_cta_bytes,
-                self.hardware.tmem_columns,
-                self.hardware.regs_per_sm,
-                self.hardware.n_sms,
-            ],
-            "toolchain": dataclasses.asdict(self.toolchain),
-            "ptxas": self._ptxas_text,
-        }
+        return program_of(
+            self.bound, config, self.arguments, self.hardware, self._tools
+        )
 
     def facts(self, status: CompileStatus, detail: str, **more: Any) -> CompiledFacts:
         """Facts with what every one of ours has."""
@@ -217,13 +205,6 @@ def _words(error: BaseException) -> str:
     if isinstance(error, triton_build.AssemblerError) and named:
         lines = named[:1]
     return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:_MAX_DETAIL]
-
-
-def _ptxas_text(hardware: Hardware) -> str:
-    """What the assembler that Triton will run says of its version."""
-    from triton.compiler.compiler import make_backend
-
-    return str(make_backend(fake_driver.compile_target(hardware)).hash())
 
 
 def _disassembled(cubin: bytes) -> disassembly.CodeShape | None:

@@ -20,6 +20,7 @@ from costmodel.arguments import DTYPES
 from costmodel.arguments import Argument
 from costmodel.arguments import ScalarArgument
 from costmodel.arguments import TensorArgument
+from costmodel.arguments import format_argument
 from costmodel.errors import BindError
 from costmodel.hardware import match_hardware
 from costmodel.kernel_source import defined
@@ -68,6 +69,40 @@ def rebuild_default(
     return None
 
 
+def rebuilt_arguments(
+    record: WorkloadRecord, scalars: Mapping[str, object] | None = None
+) -> list[str] | None:
+    """The arguments of a logged workload as texts, such as "bf16[4096,5120]".
+
+    Args:
+        record: From a log.
+        scalars: As of `rebuild_default`.
+
+    Returns:
+        One text a parameter; None where a scalar cannot be told. Never raises.
+    """
+    try:
+        function = parse_kernel(record.kernel_source)
+        for guess in _guesses(record, scalars or {}):
+            if guess.unsure and not _binds_alike(record, guess.scalars):
+                continue
+            assert function is not None  # or there would be no guesses
+            arguments = _arguments(function, record, guess.scalars)
+            if arguments is not None:
+                return [format_argument(argument) for argument in arguments]
+    except Exception:  # whatever a foreign log holds, "cannot say" is the answer
+        return None
+    return None
+
+
+def _binds_alike(record: WorkloadRecord, scalars: Mapping[str, object]) -> bool:
+    try:
+        bound = rebuild(record, scalars)
+    except BindError:
+        return False
+    return bound is not None and _same_graph(bound, record)
+
+
 def rebuild(record: WorkloadRecord, scalars: Mapping[str, object]) -> Any | None:
     """The logged kernel bound for its GPU, or None where that cannot be done.
 
@@ -85,7 +120,7 @@ def rebuild(record: WorkloadRecord, scalars: Mapping[str, object]) -> Any | None
     if function is None:
         return None
     arguments = _arguments(function, record, scalars)
-    settings = _settings(record)
+    settings = kernel_settings(record.settings)
     if arguments is None or settings is None:
         return None
     import helion
@@ -156,10 +191,13 @@ def _same_graph(bound: Any, record: WorkloadRecord) -> bool:
     return facts(helion_hook.record_of(bound).ir_graph) == facts(record.ir_graph)
 
 
-def _settings(record: WorkloadRecord) -> dict[str, Any] | None:
+def kernel_settings(logged: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Settings of `helion.kernel` that decide about the code, from those of a log.
+
+    None where one is spelled in a way that is not known.
+    """
     import torch
 
-    logged = record.settings
     settings = {name: logged[name] for name in _SETTINGS if name in logged}
     index_dtype = logged.get("index_dtype")
     if index_dtype is not None:
