@@ -13,16 +13,28 @@ if TYPE_CHECKING:
     from costmodel.provider import autotuner
     from costmodel.provider import pick
     from costmodel.provider import stats
+    from costmodel.shapes import buckets
+    from costmodel.shapes import pick_shapes
     from costmodel.types import Pick
 
 __version__ = "0.1.0"
 
-__all__ = ["Pick", "__version__", "autotuner", "pick", "stats"]
+__all__ = [
+    "Pick",
+    "__version__",
+    "autotuner",
+    "buckets",
+    "pick",
+    "pick_shapes",
+    "stats",
+]
 
 _HOME = {
     "Pick": "costmodel.types",
     "autotuner": "costmodel.provider",
+    "buckets": "costmodel.shapes",
     "pick": "costmodel.provider",
+    "pick_shapes": "costmodel.shapes",
     "stats": "costmodel.provider",
 }
 

@@ -54,3 +54,11 @@ class SchemaMismatchError(CostModelError):
 
 class TrackingError(CostModelError):
     """The MLflow store cannot be reached or written."""
+
+
+class NoCommonConfigError(CostModelError):
+    """No config, or not few enough, run at all the shapes that were named."""
+
+
+class ExportError(CostModelError):
+    """A list of kernels, a layout or a file of configs is not what an export needs."""
