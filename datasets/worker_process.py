@@ -22,10 +22,10 @@ from costmodel.datasets.gpu_turn import COMPILE
 from costmodel.datasets.gpu_turn import MEASURE
 from costmodel.datasets.gpu_turn import WAIT
 
-_START = "start"
+START = "start"
 # Silence for longer means a hang. Between configs there is a beat; one config takes at
 # most a few launches. Compiling is silent for as long as the slowest compiles take.
-_STALL_LIMITS_S = {_START: 180.0, COMPILE: 180.0, MEASURE: 60.0, WAIT: float("inf")}
+_STALL_LIMITS_S = {START: 180.0, COMPILE: 180.0, MEASURE: 60.0, WAIT: float("inf")}
 _POLL_S = 0.5
 _STDERR_TAIL_BYTES = 4_000
 
@@ -54,12 +54,15 @@ class WorkerProcess:
         folder: Working folder, where the recorded files go.
         environment: Its whole environment.
         stderr_path: Where its stderr is appended.
+        stall_limits_s: Seconds of silence by phase that mean a hang; None means those
+            of a recording.
     """
 
     command: Sequence[str]
     folder: Path
     environment: Mapping[str, str]
     stderr_path: Path
+    stall_limits_s: Mapping[str, float] | None = None
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _unread: bytes = field(default=b"", init=False)
 
@@ -99,7 +102,7 @@ class WorkerProcess:
 
     def _watch(self, process: subprocess.Popen[bytes], kill_at_s: float) -> Outcome:
         assert process.stdout is not None
-        phase = _START
+        phase = START
         heard = time.monotonic()
         while True:
             for message in self._messages(process.stdout):
@@ -120,7 +123,8 @@ class WorkerProcess:
             if process.poll() is not None:
                 self.kill()
                 return Outcome(error=self._died(), worth_retrying=True)
-            if time.monotonic() - heard > _STALL_LIMITS_S[phase]:
+            limits_s = self.stall_limits_s or _STALL_LIMITS_S
+            if time.monotonic() - heard > limits_s[phase]:
                 self.kill()
                 return Outcome(error=f"hung in phase {phase!r}", worth_retrying=True)
 

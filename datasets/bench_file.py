@@ -1,0 +1,349 @@
+"""The two files of a bench: the plan (what to time) and the results (what came of it).
+
+Both hold one JSON object a line, so that a plan can be made on one machine and timed
+on another, and a result is safe as soon as its line is written. The first line of a
+plan describes it. Only this module knows the spelling.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from costmodel.datasets.workloads.workload import Workload
+from costmodel.errors import CorruptRecordError
+from costmodel.types import Config
+
+FORMAT = 1
+
+DEFAULT = "default"
+"""Column of Helion's own pick; every workload has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One way to choose a config, and what it chose.
+
+    Attributes:
+        name: Such as "pick" or "top5".
+        configs: One config is the answer itself; several are measured and the fastest
+            is the answer.
+        decide_s: Seconds to choose, without compiling or measuring anything.
+        by: Who decided, such as "learned".
+        why: Why, in one line for a person.
+        predicted_speedup: Over the default, where something was predicted.
+    """
+
+    name: str
+    configs: tuple[Config, ...]
+    decide_s: float | None = None
+    by: str = ""
+    why: str = ""
+    predicted_speedup: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWorkload:
+    """One workload and every column to time.
+
+    Attributes:
+        workload: What to run.
+        kernel_digest: Digest of the kernel's source: what intervals are drawn over.
+        kernel_class: By structure.
+        promoted: Whether Helion has a rule for it.
+        columns: The default first.
+        bind_s: Seconds to bind it on the planning machine.
+        model_id: Model that picked, or "".
+    """
+
+    workload: Workload
+    kernel_digest: str
+    kernel_class: str
+    promoted: bool
+    columns: tuple[Column, ...]
+    bind_s: float | None = None
+    model_id: str = ""
+
+    @property
+    def default(self) -> Config:
+        """Helion's own config as the planning machine's Helion has it."""
+        return self.columns[0].configs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All of a plan.
+
+    Attributes:
+        facts: How it was made: hardware, versions, models, what could not be planned.
+        planned: The workloads, in the order to time.
+    """
+
+    facts: Mapping[str, Any]
+    planned: tuple[PlannedWorkload, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResult:
+    """What came of one config, or of one callable that is no Helion config.
+
+    Attributes:
+        status: "ok", "wrong", "timeout", "refused" or "error".
+        config: None for a foreign callable.
+        detail: What failed, in one line.
+        first_us: First reading, by Helion's own benchmark.
+        readings: Interleaved readings: round, position in it, microseconds.
+        code_digest: Of its machine code.
+        registers: Per thread.
+        spill_bytes: Per thread.
+    """
+
+    status: str
+    config: Config | None = None
+    detail: str = ""
+    first_us: float | None = None
+    readings: tuple[tuple[int, int, float], ...] = ()
+    code_digest: str | None = None
+    registers: int | None = None
+    spill_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """One measured workload.
+
+    Attributes:
+        planned: The plan's line, with the columns that were added while measuring.
+        results: By id: config ids, and names of foreign callables.
+        members: Ids of each column's configs, by column name.
+        default_id: Id of Helion's default on the measuring machine.
+        regime: How readings were taken.
+        noise_floor_log: Of the default against itself.
+        judged_by: What results were compared with.
+        compile_s: Wall seconds to compile all configs, several at a time.
+        first_s: Seconds of all first readings with their checks.
+        searched: Facts of Helion's own search, where one was made.
+        gpu: The device and its clocks.
+        versions: Versions of the measuring machine.
+        started_at_s: Unix time.
+        seconds: Of this workload, from start to end.
+    """
+
+    planned: PlannedWorkload
+    results: Mapping[str, ConfigResult]
+    members: Mapping[str, tuple[str, ...]]
+    default_id: str
+    regime: str
+    noise_floor_log: float | None
+    judged_by: str
+    compile_s: float
+    first_s: float
+    searched: Mapping[str, Any] = field(default_factory=dict)
+    gpu: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    started_at_s: float = 0.0
+    seconds: float = 0.0
+
+
+def plan_to_json(planned: PlannedWorkload) -> dict[str, Any]:
+    """A workload's line of a plan, as an object."""
+    body = dataclasses.asdict(planned)
+    body["workload"]["workload_id"] = planned.workload.workload_id
+    return body
+
+
+def plan_from_json(body: Mapping[str, Any]) -> PlannedWorkload:
+    """The reverse of `plan_to_json`; keys of later versions are ignored.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is something else.
+    """
+    workload = body["workload"]
+    columns = tuple(
+        _known(Column, {**one, "configs": tuple(map(dict, one["configs"]))})
+        for one in body["columns"]
+    )
+    if not columns or columns[0].name != DEFAULT or len(columns[0].configs) != 1:
+        raise ValueError(f"the first column must be {DEFAULT!r} with one config")
+    return _known(  # type: ignore[no-any-return]
+        PlannedWorkload,
+        {
+            **body,
+            "workload": Workload(
+                kernel=str(workload["kernel"]),
+                args=tuple(map(str, workload["args"])),
+                family=str(workload["family"]),
+                variant=str(workload["variant"]),
+            ),
+            "columns": columns,
+        },
+    )
+
+
+def result_to_json(result: BenchResult) -> dict[str, Any]:
+    """A line of results, as an object."""
+    body = dataclasses.asdict(result)
+    body["planned"] = plan_to_json(result.planned)
+    return {"format": FORMAT, **body}
+
+
+def result_from_json(body: Mapping[str, Any]) -> BenchResult:
+    """The reverse of `result_to_json`."""
+    if body["format"] != FORMAT:
+        raise ValueError(f"format {body['format']}, this version reads {FORMAT}")
+    results = {
+        name: _known(
+            ConfigResult,
+            {
+                **one,
+                "readings": tuple(
+                    (int(number), int(place), float(us))
+                    for number, place, us in one["readings"]
+                ),
+            },
+        )
+        for name, one in body["results"].items()
+    }
+    members = {name: tuple(ids) for name, ids in body["members"].items()}
+    return _known(  # type: ignore[no-any-return]
+        BenchResult,
+        {
+            **body,
+            "planned": plan_from_json(body["planned"]),
+            "results": results,
+            "members": members,
+        },
+    )
+
+
+def write_plan(path: Path, plan: Plan) -> None:
+    """Write a plan, replacing an older one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines: list[Mapping[str, Any]] = [{"format": FORMAT, "plan": dict(plan.facts)}]
+    lines += [plan_to_json(one) for one in plan.planned]
+    text = "".join(_line(one) for one in lines)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a plan.
+
+    Raises:
+        CorruptRecordError: No such file, or a line that `write_plan` did not write.
+    """
+    facts: Mapping[str, Any] | None = None
+    planned = []
+    for number, text in enumerate(_lines(path, "costmodel bench plan"), start=1):
+        try:
+            body = json.loads(text)
+            if facts is None:
+                if body["format"] != FORMAT:
+                    raise ValueError(f"format {body['format']}")
+                facts = dict(body["plan"])
+            else:
+                planned.append(plan_from_json(body))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptRecordError(
+                f"{path}:{number}: expected a line of a bench plan, found "
+                f"{text[:60]!r} ({error}): make it again with `costmodel bench plan`"
+            ) from None
+    if facts is None:
+        raise CorruptRecordError(
+            f"{path}: expected a bench plan, found an empty file: make it again with "
+            "`costmodel bench plan`"
+        )
+    return Plan(facts, tuple(planned))
+
+
+def append_result(path: Path, result: BenchResult) -> None:
+    """Append one line, on disk before this returns; ends a line cut short before."""
+    with path.open("ab+") as file:
+        if file.tell() and not _ends_line(file):
+            file.write(b"\n")
+        file.write(_line(result_to_json(result)).encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_results(paths: Iterable[Path]) -> list[BenchResult]:
+    """Results of several files; of one workload measured twice the last one stays.
+
+    A line that was cut short, by a kill in the middle of writing, is left out: its
+    workload counts as not measured.
+
+    Raises:
+        CorruptRecordError: A file is missing, or a whole line is something else.
+    """
+    found: dict[str, BenchResult] = {}
+    for path in paths:
+        for number, text in enumerate(_lines(path, "costmodel bench run"), start=1):
+            try:
+                body = json.loads(text)
+            except ValueError:
+                continue
+            try:
+                result = result_from_json(body)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise CorruptRecordError(
+                    f"{path}:{number}: expected a bench result, found {text[:60]!r} "
+                    f"({type(error).__name__}: {error}): give results of "
+                    "`costmodel bench run`"
+                ) from None
+            found.pop(result.planned.workload.workload_id, None)
+            found[result.planned.workload.workload_id] = result
+    return list(found.values())
+
+
+def result_files(places: Sequence[Path]) -> list[Path]:
+    """Result files among files and folders; folders hold `bench-*.jsonl`.
+
+    Raises:
+        CorruptRecordError: A place holds none.
+    """
+    files: list[Path] = []
+    for place in places:
+        inside = sorted(place.glob("bench-*.jsonl")) if place.is_dir() else [place]
+        if not inside or not all(one.is_file() for one in inside):
+            raise CorruptRecordError(
+                f"{place}: expected bench results, found none: make them with "
+                "`costmodel bench run PLAN --output DIR`"
+            )
+        files += inside
+    return files
+
+
+def _known(kind: Any, body: Mapping[str, Any]) -> Any:
+    names = {one.name for one in dataclasses.fields(kind)}
+    return kind(**{key: value for key, value in body.items() if key in names})
+
+
+def _line(body: Mapping[str, Any]) -> str:
+    return json.dumps(body, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _lines(path: Path, made_by: str) -> Iterator[str]:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise CorruptRecordError(
+            f"{path}: expected a file of `{made_by}`, cannot read it ({error.strerror})"
+        ) from None
+    return (line for line in text.splitlines() if line.strip())
+
+
+def _ends_line(file: Any) -> bool:
+    file.seek(-1, os.SEEK_END)
+    last = file.read(1)
+    file.seek(0, os.SEEK_END)
+    return bool(last == b"\n")
