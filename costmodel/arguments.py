@@ -6,13 +6,16 @@
     i64[4096]@index(32000)     values in 0..31999, for gathers
     i32[65]@offsets(8192)      0 = first <= ... <= last = 8192, for jagged rows
     f32[8]@ones                also @zeros, @normal, @uniform
-    128   1e-5   true   none   str:silu
+    128   1e-5   true   none   str:silu   dtype:bf16
+    [64,64]   (1,[2,none])   ['silu',bf16[8,8]:1,8]
 
-Without a fill, floats are normal, integers small and booleans fair coin flips.
+In lists and tuples, which nest, strings are quoted as in Python. Without a fill, floats
+are normal, integers small and booleans fair coin flips.
 """
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from dataclasses import dataclass
@@ -21,6 +24,8 @@ from typing import TYPE_CHECKING
 from typing import Any
 from typing import TypeAlias
 
+from costmodel.argument_items import SplitError
+from costmodel.argument_items import split_items
 from costmodel.errors import ArgumentSpecError
 
 if TYPE_CHECKING:
@@ -172,7 +177,55 @@ class ScalarArgument:
         return self.value
 
 
-Argument: TypeAlias = TensorArgument | ScalarArgument
+@dataclass(frozen=True, slots=True)
+class DtypeArgument:
+    """A torch dtype: a key of `DTYPES`, or torch's own name for one that has none."""
+
+    name: str
+
+    def fake(self, mode: FakeTensorMode, device: str = "cuda") -> torch.dtype:
+        """The dtype."""
+        return self._torch_dtype()
+
+    def materialize(
+        self, device: str | torch.device, generator: torch.Generator
+    ) -> torch.dtype:
+        """The dtype."""
+        return self._torch_dtype()
+
+    def _torch_dtype(self) -> torch.dtype:
+        import torch
+
+        dtype = getattr(torch, DTYPES.get(self.name, self.name), None)
+        if not isinstance(dtype, torch.dtype):
+            raise _error(f"dtype:{self.name}", "the name of a torch dtype")
+        return dtype
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceArgument:
+    """A list or tuple of arguments."""
+
+    items: tuple[Argument, ...]
+    is_tuple: bool = False
+
+    def fake(
+        self, mode: FakeTensorMode, device: str = "cuda"
+    ) -> list[Any] | tuple[Any, ...]:
+        """A list or tuple of what the items are."""
+        return self._made([item.fake(mode, device) for item in self.items])
+
+    def materialize(
+        self, device: str | torch.device, generator: torch.Generator
+    ) -> list[Any] | tuple[Any, ...]:
+        """A list or tuple of the items' values, drawn in order."""
+        return self._made([one.materialize(device, generator) for one in self.items])
+
+    def _made(self, values: list[Any]) -> list[Any] | tuple[Any, ...]:
+        return tuple(values) if self.is_tuple else values
+
+
+Argument: TypeAlias = TensorArgument | ScalarArgument | DtypeArgument | SequenceArgument
 
 
 def parse_argument(text: str) -> Argument:
@@ -185,6 +238,10 @@ def parse_argument(text: str) -> Argument:
     if stripped.startswith("str:"):
         # Spaces are part of a string, so it is cut from the unstripped text.
         return ScalarArgument(text.lstrip().removeprefix("str:"))
+    if stripped.startswith("dtype:"):
+        return DtypeArgument(stripped.removeprefix("dtype:"))
+    if stripped.startswith(("[", "(")):
+        return _parse_sequence(text)
     if "[" in stripped or "]" in stripped:
         return _parse_tensor(stripped)
     if stripped in ("true", "false"):
@@ -198,7 +255,8 @@ def parse_argument(text: str) -> Argument:
             continue
     raise _error(
         text,
-        "a tensor such as bf16[4096,5120], a number, true, false, none or str:...",
+        "a tensor such as bf16[4096,5120], a number, true, false, none, str:..., "
+        "dtype:... or a list",
     )
 
 
@@ -209,6 +267,13 @@ def format_argument(argument: Argument) -> str:
         if argument.strides is not None:
             text += f":{','.join(map(str, argument.strides))}"
         return text if argument.fill is None else f"{text}@{argument.fill}"
+    if isinstance(argument, DtypeArgument):
+        return f"dtype:{argument.name}"
+    if isinstance(argument, SequenceArgument):
+        inside = ",".join(_format_item(item) for item in argument.items)
+        if not argument.is_tuple:
+            return f"[{inside}]"
+        return f"({inside},)" if len(argument.items) == 1 else f"({inside})"
     value = argument.value
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -217,8 +282,19 @@ def format_argument(argument: Argument) -> str:
     return f"str:{value}" if isinstance(value, str) else repr(value)
 
 
-def describe_argument(value: object) -> Argument:
-    """The argument that a live value is an instance of; values are not kept.
+def _format_item(item: Argument) -> str:
+    if isinstance(item, ScalarArgument) and isinstance(item.value, str):
+        return repr(item.value)
+    return format_argument(item)
+
+
+def describe_argument(value: object, read_values: bool = False) -> Argument:
+    """The argument that a live value is an instance of.
+
+    Args:
+        value: An argument of a call.
+        read_values: Whether to look into integer tensors for the fill they obey,
+            offsets or an index; on a GPU that waits for it. If not, values are lost.
 
     Raises:
         ArgumentSpecError: The value's type or dtype is not in the grammar.
@@ -226,17 +302,53 @@ def describe_argument(value: object) -> Argument:
     import torch
 
     if isinstance(value, torch.Tensor):
-        by_torch = {getattr(torch, name): short for short, name in DTYPES.items()}
-        dtype = by_torch.get(value.dtype)
-        if dtype is None:
+        dtype = _short_name(value.dtype)
+        if dtype not in DTYPES:
             raise _error(str(value.dtype), f"a dtype among {', '.join(DTYPES)}")
-        shape = tuple(int(size) for size in value.shape)
-        strides = tuple(int(stride) for stride in value.stride())
+        shape = tuple(_plain_size(size) for size in value.shape)
+        strides = tuple(_plain_size(stride) for stride in value.stride())
         contiguous = strides == contiguous_strides(shape)
-        return TensorArgument(dtype, shape, None if contiguous else strides)
+        fill = _fill_of(value, dtype) if read_values else None
+        return TensorArgument(dtype, shape, None if contiguous else strides, fill)
+    if isinstance(value, torch.SymInt):
+        return ScalarArgument(_plain_size(value))
     if value is None or isinstance(value, (bool, int, float, str)):
         return ScalarArgument(value)
-    raise _error(type(value).__name__, "a tensor, number, truth value, string or None")
+    if isinstance(value, torch.dtype):
+        return DtypeArgument(_short_name(value))
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        items = tuple(describe_argument(item, read_values) for item in value)
+        return SequenceArgument(items, isinstance(value, tuple))
+    raise _error(
+        type(value).__name__,
+        "a tensor, number, truth value, string, dtype, None or a list of them",
+    )
+
+
+def _short_name(dtype: torch.dtype) -> str:
+    name = str(dtype).removeprefix("torch.")
+    return next((short for short, full in DTYPES.items() if full == name), name)
+
+
+def _plain_size(size: Any) -> int:
+    """A number; a symbolic one's hint, since asking itself would fix it."""
+    hint = getattr(getattr(size, "node", None), "hint", size)
+    if hint is None:
+        raise _error(str(size), "a size that is known")
+    return int(hint)
+
+
+def _fill_of(tensor: torch.Tensor, dtype: str) -> Fill | None:
+    """Offsets if they can be, else an index; None for what is neither."""
+    is_known = type(tensor).__name__ != "FakeTensor" and tensor.numel() > 0
+    if dtype not in _INTEGER_DTYPES or not is_known:
+        return None
+    low, high = int(tensor.min()), int(tensor.max())
+    if tensor.dim() == 1 and len(tensor) >= 2 and tensor.is_contiguous():
+        rises = bool((tensor[1:] >= tensor[:-1]).all())
+        if rises and low == 0:
+            return Fill("offsets", high)
+    return Fill("index", high + 1) if low >= 0 else None
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -244,6 +356,27 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     # torch counts a dimension of size zero as one.
     sizes = [max(size, 1) for size in shape]
     return tuple(math.prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
+
+
+def _parse_sequence(text: str) -> SequenceArgument:
+    try:
+        items = split_items(text)
+    except SplitError as error:
+        raise _error(text, str(error)) from None
+    is_tuple = text.lstrip().startswith("(")
+    return SequenceArgument(tuple(map(_parse_item, items)), is_tuple)
+
+
+def _parse_item(text: str) -> Argument:
+    if text.startswith(("'", '"')):
+        try:
+            return ScalarArgument(str(ast.literal_eval(text)))
+        except (SyntaxError, ValueError):
+            raise _error(text, "a string quoted as in Python") from None
+    item = parse_argument(text)
+    if isinstance(item, ScalarArgument) and isinstance(item.value, str):
+        raise _error(text, "a string in quotes, inside a list")
+    return item
 
 
 def _parse_tensor(text: str) -> TensorArgument:

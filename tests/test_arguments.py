@@ -13,8 +13,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from costmodel.arguments import DTYPES
 from costmodel.arguments import Argument
+from costmodel.arguments import DtypeArgument
 from costmodel.arguments import Fill
 from costmodel.arguments import ScalarArgument
+from costmodel.arguments import SequenceArgument
 from costmodel.arguments import TensorArgument
 from costmodel.arguments import contiguous_strides
 from costmodel.arguments import describe_argument
@@ -46,13 +48,77 @@ SCALARS = st.builds(
 )
 
 
-@given(tensors() | SCALARS)
+DTYPE_ARGUMENTS = st.sampled_from(sorted(DTYPES)).map(DtypeArgument)
+ARGUMENTS = st.recursive(
+    tensors() | SCALARS | DTYPE_ARGUMENTS,
+    lambda inner: st.builds(
+        SequenceArgument, st.lists(inner, max_size=4).map(tuple), st.booleans()
+    ),
+    max_leaves=8,
+)
+
+
+@given(ARGUMENTS)
 def test_written_and_read_again_is_the_same(argument: Argument) -> None:
     again = parse_argument(format_argument(argument))
     assert again == argument
     if isinstance(argument, ScalarArgument):
         assert isinstance(again, ScalarArgument)
         assert type(again.value) is type(argument.value)
+
+
+def test_lists_and_tuples_are_written_as_in_python() -> None:
+    argument = parse_argument(" [64, (1,), 'a,]', none, bf16[4,8]:1,4 ] ")
+    assert isinstance(argument, SequenceArgument) and not argument.is_tuple
+    mode = FakeTensorMode()
+    made = argument.fake(mode, device="cpu")
+    assert isinstance(made, list)
+    assert made[:4] == [64, (1,), "a,]", None]
+    assert made[4].stride() == (1, 4) and made[4].dtype is torch.bfloat16
+    assert describe_argument(made) == argument
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[", "[1", "[1 2]", "(1]", "[1]]", "[1]x", "[,]", "[1,,2]", "['a]"),
+        *("[bf16[2]:]", "[bf16[2,2]:1]", "[bf16[2", "[f32[2]@]", "[f32[2]@index(0)]"),
+        *("[str:a]", "[silu]", "(", "[[1]", "[b'a']"),
+    ],
+)
+def test_a_malformed_list_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentSpecError):
+        parse_argument(text)
+
+
+def test_a_dtype_is_an_argument() -> None:
+    assert describe_argument(torch.bfloat16) == DtypeArgument("bf16")
+    assert parse_argument("dtype:bf16") == DtypeArgument("bf16")
+    assert DtypeArgument("bf16").fake(FakeTensorMode()) is torch.bfloat16
+    other = describe_argument(torch.complex64)
+    assert other.fake(FakeTensorMode()) is torch.complex64
+    with pytest.raises(ArgumentSpecError):
+        parse_argument("dtype:nothing").fake(FakeTensorMode())
+
+
+@given(st.lists(st.integers(-3, 40), min_size=1, max_size=6), st.booleans())
+def test_what_is_read_from_values_holds_of_them(
+    values: list[int], is_sorted: bool
+) -> None:
+    tensor = torch.tensor(sorted(values) if is_sorted else values, dtype=torch.int32)
+    argument = describe_argument(tensor, read_values=True)
+    assert isinstance(argument, TensorArgument)
+    assert parse_argument(format_argument(argument)) == argument
+    fill = argument.fill
+    if fill is None:
+        assert min(values) < 0
+    else:
+        assert min(values) >= 0 and fill.limit is not None
+        rises = tensor.tolist() == sorted(values)
+        could_be_offsets = rises and min(values) == 0 and len(values) > 1
+        assert fill.name == ("offsets" if could_be_offsets else "index")
+        assert max(values) == fill.limit - (fill.name == "index")
+    assert describe_argument(tensor) == TensorArgument("i32", (len(values),))
 
 
 def test_nan_is_a_number() -> None:
@@ -135,7 +201,8 @@ def test_scalars_pass_through() -> None:
     [
         ("bf17[4]", "a dtype among bf16"),
         ("bf16[4", "dtype[shape]"),
-        ("[4]", "dtype[shape]"),
+        ("4]", "dtype[shape]"),
+        ("[4", "a comma or ]"),
         ("bf16[4,x]", "a shape of whole numbers"),
         ("bf16[-1]", "a shape of whole numbers"),
         ("bf16[4,5]:1", "2 strides"),
@@ -169,6 +236,6 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 def test_what_the_grammar_lacks_is_refused() -> None:
-    for value in (torch.zeros(2, dtype=torch.complex64), [1, 2], object()):
+    for value in (torch.zeros(2, dtype=torch.complex64), [1, {}], object()):
         with pytest.raises(ArgumentSpecError):
             describe_argument(value)
