@@ -75,6 +75,7 @@ class Dot:
         rate: Key of `Hardware.peak_tflops`.
         is_fp8: Whether both operands are 8-bit floats.
         carries: Whether it adds to a value that a loop carries.
+        rescaled: Whether that value is multiplied before it is added to.
         in_loop: Whether a device loop holds it.
     """
 
@@ -87,7 +88,25 @@ class Dot:
     rate: str
     is_fp8: bool
     carries: bool
+    rescaled: bool
     in_loop: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Maps:
+    """Operations by element that are done on tiles of one shape.
+
+    Attributes:
+        axes: Of the tile.
+        around: Slots of the knobs whose loops repeat it.
+        n_plain: Operations an element on the usual units.
+        n_special: Operations an element on the special function unit.
+    """
+
+    axes: tuple[Axis, ...]
+    around: frozenset[int]
+    n_plain: int
+    n_special: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +120,7 @@ class Access:
         axes: Axis under each dimension of the tensor, or None for a scalar index.
         strides: In elements, by dimension of the tensor.
         is_gather: Whether an index comes from data.
+        is_scattered: Whether neighbours in the tile are looked up one by one.
         indexing_slot: Its entry of `indexing`, or None for an atomic.
         eviction_slot: Its entry of `load_eviction_policies`, or None.
         in_loop: Whether a device loop repeats it.
@@ -112,6 +132,7 @@ class Access:
     axes: tuple[Axis | None, ...]
     strides: tuple[int, ...]
     is_gather: bool
+    is_scattered: bool
     indexing_slot: int | None
     eviction_slot: int | None
     in_loop: bool
@@ -144,6 +165,7 @@ class Facts:
         row_extents: Extent of each entry of `reduction_loops`.
         reduced: Axes that a reduction sums over, without repeats.
         dots: In program order.
+        maps: Operations by element, by the shape of their tile.
         accesses: Loads, stores and atomics of the unrolled variant, as emitted.
         fixed_programs: Programs along grid axes that no knob drives, at least 1.
         work_slots: Knobs that the largest tile of arithmetic spans.
@@ -159,6 +181,7 @@ class Facts:
     row_extents: tuple[int, ...]
     reduced: tuple[Axis, ...]
     dots: tuple[Dot, ...]
+    maps: tuple[Maps, ...]
     accesses: tuple[Access, ...]
     fixed_programs: int
     work_slots: tuple[int, ...]
@@ -202,6 +225,16 @@ class Facts:
         main = self.widest()
         least = 0 if main is None else main.elements / 8
         return tuple(a for a in self.accesses if a.axes and a.elements >= least)
+
+    @property
+    def scatters(self) -> bool:
+        """Whether a loop looks up the elements of a tile one by one.
+
+        Stages gain such loads nothing: each element is copied to shared memory alone.
+        """
+        return any(
+            a.in_loop and a.is_scattered and not a.is_store for a in self.accesses
+        )
 
     def contiguous_slots(self) -> tuple[int, ...]:
         """Knobs along which some tensor is contiguous, the most accesses first."""

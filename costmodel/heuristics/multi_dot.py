@@ -7,19 +7,26 @@
    decides how many rows and warps.
 4. One stage has no prefetch; more than three only pay where trips are short.
 
+5. A second warp group wants 64 rows of its own, else both read all of the other
+   operand.
+
 Every legal combination is ranked by one estimate, so that the trade between rows,
-steps, warps and stages is the target's, not a table's.
+steps, warps and stages is the target's, not a table's. The best are ranked again with
+the resources that the analyser finds for them, operands beside the products included.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from costmodel.features.resources import Resources
 from costmodel.hardware import Hardware
 from costmodel.heuristics.drafts import Draft
 from costmodel.heuristics.drafts import changed
@@ -30,6 +37,8 @@ from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.facts import Knob
 from costmodel.heuristics.facts import power_above
 from costmodel.heuristics.mma import EXACT_FP8_SUM
+from costmodel.heuristics.mma import GROUP_ROWS
+from costmodel.heuristics.mma import GROUP_WARPS
 from costmodel.heuristics.mma import mma_rate
 from costmodel.heuristics.mma import sums_fp8_inexactly
 from costmodel.heuristics.mma import uses_group_instruction
@@ -40,14 +49,20 @@ Array = npt.NDArray[np.float64]
 
 _ROWS = (32, 64, 128, 256)
 _STEPS = (16, 32, 64, 128)
+_LANES = (16, 32, 64, 128, 256)
 _WARPS = (4, 8)
 _STAGES = (1, 2, 3, 4)
 _MOST_COMBINATIONS = 1024
 _STEP_US = 0.05  # barrier, addresses and the exchange of a row, about 90 clocks
 _L2_BYTES_PER_CLOCK = 0.6 * 64.0  # as in `tiles`
 _SPECIAL_LANES = 16.0  # special functions an SM does in a clock (programming guide)
+_PLAIN_INSTRUCTIONS = 1.5  # an operation: itself, and half a move or conversion
 _BASE_REGISTERS = 48.0  # addresses, carries and loop state of such kernels
+_TIE = 1.05  # the estimate does not tell 5 % apart
 _SHAPES = 8
+_SHORTLIST = 96  # combinations that the analyser looks at
+
+ResourcesOf = Callable[[Sequence[Config]], Resources]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +73,82 @@ class _Grid:
     num_warps: Array
     num_stages: Array
 
+    def take(self, rows: Sequence[int]) -> _Grid:
+        """Some of them."""
+        return _Grid(
+            {slot: values[rows] for slot, values in self.sizes.items()},
+            self.num_warps[rows],
+            self.num_stages[rows],
+        )
 
-def propose_multi_dot(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
-    """Ranked drafts for a kernel with several products; the first is the pick."""
+    def blocks(self, row: int) -> dict[int, int]:
+        """Block sizes of one of them."""
+        return {slot: int(values[row]) for slot, values in self.sizes.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a program of each combination holds; float64[n] each.
+
+    Attributes:
+        registers: Of a thread, not cut off at the limit.
+        shared_bytes: Of a program.
+    """
+
+    registers: Array
+    shared_bytes: Array
+
+
+def propose_multi_dot(
+    facts: Facts, base: Config, hardware: Hardware, resources_of: ResourcesOf
+) -> list[Draft]:
+    """Ranked drafts for a kernel with several products; the first is the pick.
+
+    Args:
+        facts: The kernel.
+        base: A full config to start from.
+        hardware: The target.
+        resources_of: What the analyser says that full configs need.
+    """
     grid = _combinations(facts)
-    time_us, keep = _estimate(facts, grid, hardware)
-    order = [int(i) for i in np.lexsort((grid.num_warps, time_us)) if keep[i]]
-    if not order:
-        order = [int(np.argmin(time_us))]
+    order = _ranked(facts, grid, hardware, _guess(facts, grid))[:_SHORTLIST]
+    grid = grid.take(order)
+    found = resources_of([_config(facts, base, grid, i) for i in range(len(order))])
+    held = _Held(found.regs_per_thread, found.smem_bytes)
+    order = _ranked(facts, grid, hardware, held)
     drafts: list[Draft] = []
-    for index in _different(facts, grid, order):
-        sizes = {slot: int(values[index]) for slot, values in grid.sizes.items()}
-        num_warps, num_stages = int(grid.num_warps[index]), int(grid.num_stages[index])
-        config = changed(
-            with_blocks(base, sizes), num_warps=num_warps, num_stages=num_stages
-        )
-        drafts.append(
-            Draft(config, _words(facts, sizes, num_warps, num_stages, hardware))
-        )
+    for index in _different(grid, order):
+        words = _words(facts, grid, index, hardware, held)
+        drafts.append(Draft(_config(facts, base, grid, index), words))
     return drafts
 
 
-def _different(facts: Facts, grid: _Grid, order: list[int]) -> list[int]:
+def _config(facts: Facts, base: Config, grid: _Grid, row: int) -> Config:
+    config = changed(
+        with_blocks(base, grid.blocks(row)),
+        num_warps=int(grid.num_warps[row]),
+        num_stages=int(grid.num_stages[row]),
+    )
+    return {**config, "block_sizes": facts.bounded(config["block_sizes"])}
+
+
+def _ranked(facts: Facts, grid: _Grid, hardware: Hardware, held: _Held) -> list[int]:
+    """Rows of the grid that may be used, fastest first; one at least."""
+    time_us, keep = _estimate(facts, grid, hardware, held)
+    steps = np.log(time_us / time_us[keep].min() if keep.any() else time_us)
+    order = np.lexsort(
+        (
+            time_us,
+            grid.num_warps,
+            # Up to three stages a slow load is forgiven; more take room from others.
+            -np.minimum(grid.num_stages, 3.0),
+            np.floor(np.maximum(steps, 0.0) / math.log(_TIE)),
+        )
+    )
+    return [int(i) for i in order if keep[i]] or [int(np.argmin(time_us))]
+
+
+def _different(grid: _Grid, order: list[int]) -> list[int]:
     """The best of each tile shape, then other warps and stages for the best shape."""
     shapes: dict[tuple[int, ...], list[int]] = {}
     for index in order:
@@ -123,7 +192,7 @@ def _options(facts: Facts, knob: Knob) -> tuple[int, ...]:
     used = any(knob.slot in (dot.n.knob, dot.k.knob) for dot in facts.dots)
     if not rows and not used:
         return (knob.choices[0],)
-    wanted = _ROWS if rows and knob.on_grid else _STEPS
+    wanted = (_ROWS if rows else _LANES) if knob.on_grid else _STEPS
     top = power_above(knob.extent)
     sizes = tuple(c for c in knob.choices if c in wanted and c <= max(16, top))
     return sizes or (knob.nearest(min(top, 64)),)
@@ -142,7 +211,7 @@ def _whole(axis: Axis, grid: _Grid) -> Array:
 
 
 def _estimate(
-    facts: Facts, grid: _Grid, hardware: Hardware
+    facts: Facts, grid: _Grid, hardware: Hardware, held: _Held
 ) -> tuple[Array, npt.NDArray[np.bool_]]:
     """Relative time of each combination, and which of them may be used."""
     programs = np.full_like(grid.num_warps, float(facts.fixed_programs))
@@ -155,44 +224,73 @@ def _estimate(
             trips = trips * count
     per_sm = np.ceil(programs / hardware.n_sms)
     threads = 32.0 * grid.num_warps
-    registers = _registers(facts, grid) / (4.0 * threads) + _BASE_REGISTERS
-    shared, step_bytes = _shared(facts, grid)
+    limit = min(255.0, hardware.max_regs_per_thread)
     resident = np.minimum(
-        hardware.smem_per_sm_bytes / (shared + 1024.0),
+        hardware.smem_per_sm_bytes / (held.shared_bytes + 1024.0),
         np.minimum(
             hardware.max_threads_per_sm / threads,
-            hardware.regs_per_sm / (np.minimum(registers, 255.0) * threads),
+            hardware.regs_per_sm / (np.minimum(held.registers, limit) * threads),
         ),
     )
     resident = np.clip(np.floor(resident), 1.0, per_sm)
+    rows = _rows(facts, grid)
+    grouped = uses_group_instruction(hardware, rows, grid.num_warps)
     math_us = _math_us(facts, grid, programs, hardware) * per_sm
-    special_us = _special_us(facts, grid, programs, hardware) * per_sm
+    maps_us = _maps_us(facts, grid, programs, hardware) * per_sm
+    _, step_bytes = _shared(facts, grid)
     traffic_us = (
         per_sm * trips * step_bytes / (_L2_BYTES_PER_CLOCK * hardware.clock_ghz * 1e3)
     )
-    groups = resident * grid.num_warps / 4.0
-    # Special functions hide behind products only if another warp group is at work.
-    work_us = np.where(
-        groups >= 2.0,
-        np.maximum(math_us, special_us) + 0.3 * np.minimum(math_us, special_us),
-        math_us + special_us,
-    )
+    # Warps of one program meet at every step's barrier, so work by element hides
+    # behind products of other programs, and hardly behind those of the own one.
+    shorter = np.minimum(math_us, maps_us)
+    alone_on_sm = (resident < 2.0) & (grid.num_warps <= GROUP_WARPS)
+    hidden = np.where(resident >= 2.0, 0.7, np.where(alone_on_sm, 0.0, 0.3))
+    work_us = math_us + maps_us - shorter * hidden
+    rounds = np.ceil(per_sm / resident)
+    # A step waits for its loads unless enough earlier ones are in flight; a group
+    # instruction still reads the stage before it, which takes half a stage away.
     alone = (grid.num_stages < 2) & (trips > 1)
-    exposed = np.where(alone, 1.0, 0.6 / np.maximum(grid.num_stages - 1.0, 1.0))
-    # Beyond three stages the ring only takes shared memory from other programs.
-    wait_us = per_sm * trips * MEMORY_LATENCY_US * exposed / (2.0 * resident)
-    total = np.maximum(work_us, traffic_us) + wait_us * np.where(alone, 1.0, 0.25)
-    total = total + per_sm * trips * _STEP_US / resident
-    total = total + per_sm / resident * MEMORY_LATENCY_US
-    limit = min(255.0, hardware.max_regs_per_thread)
-    spill = np.maximum(0.0, registers / limit - 0.9)
+    ahead = np.maximum(grid.num_stages - np.where(grouped, 1.5, 1.0), 0.5)
+    ahead = np.where(alone, 0.5, np.minimum(ahead, trips))
+    wait_us = rounds * trips * MEMORY_LATENCY_US / ahead
+    total = np.maximum(np.maximum(work_us, traffic_us), wait_us)
+    total = total + rounds * (trips * _STEP_US + MEMORY_LATENCY_US)
+    # What spills in a loop goes through L1 on every trip.
+    spill = np.maximum(0.0, held.registers / limit - 1.0)
     total = total * (1.0 + 4.0 * spill)
-    keep = (shared <= hardware.smem_per_cta_bytes - 2048) & (registers <= 1.1 * limit)
+    keep = held.shared_bytes <= hardware.smem_per_cta_bytes - 2048
+    keep &= held.registers <= (1.5 if facts.scatters else 1.1) * limit
+    keep &= ~(grouped & (rows < GROUP_ROWS * grid.num_warps / GROUP_WARPS))
     for dot in facts.dots:
         keep &= ~_inexact(dot, grid, hardware)
+    for dot in facts.dots:
+        keep &= ~_breaks(dot, grid, grouped)
+    if facts.scatters:
+        # On an H200 the fastest 40 of 60 recorded configs of a product with looked-up
+        # scales had one stage, by a factor of 2 to 3 (4-bit weights, 2026-11).
+        keep &= alone
+        return total, keep
     staged = keep & ~alone
     # A pick is used unmeasured: one stage only where nothing else fits.
     return total, staged if staged.any() else keep
+
+
+def _breaks(dot: Dot, grid: _Grid, grouped: Array) -> npt.NDArray[np.bool_]:
+    """Where Triton 3.6 ends in an error on Hopper: a batched product that adds to a
+    rescaled sum, staged, whose depth is not its width. 16 of 16 such attempts failed
+    on an H200 (attention forward in three dimensions, 2026-11)."""
+    batched = dot.rescaled and bool(dot.batch)
+    unlike = _tile(dot.k, grid) != _tile(dot.n, grid)
+    return np.asarray(batched & unlike & grouped & (grid.num_stages > 1), dtype=bool)
+
+
+def _rows(facts: Facts, grid: _Grid) -> Array:
+    """Rows of the product with the most of them."""
+    most = np.zeros_like(grid.num_warps)
+    for dot in facts.dots:
+        most = np.maximum(most, _tile(dot.m, grid))
+    return most
 
 
 def _inexact(dot: Dot, grid: _Grid, hardware: Hardware) -> npt.NDArray[np.bool_]:
@@ -201,7 +299,14 @@ def _inexact(dot: Dot, grid: _Grid, hardware: Hardware) -> npt.NDArray[np.bool_]
     return np.asarray(dot.is_fp8 & bad & (depth > EXACT_FP8_SUM), dtype=bool)
 
 
-def _registers(facts: Facts, grid: _Grid) -> Array:
+def _guess(facts: Facts, grid: _Grid) -> _Held:
+    """What products alone hold: quick, and below what the kernel needs."""
+    shared, _ = _shared(facts, grid)
+    threads = 32.0 * grid.num_warps
+    return _Held(_results(facts, grid) / (4.0 * threads) + _BASE_REGISTERS, shared)
+
+
+def _results(facts: Facts, grid: _Grid) -> Array:
     """Bytes of fp32 results that live together: all carried ones, and the largest
     other one twice (it is converted to be the next product's operand)."""
     carried = np.zeros_like(grid.num_warps)
@@ -263,39 +368,39 @@ def _math_us(facts: Facts, grid: _Grid, programs: Array, hardware: Hardware) -> 
     return total
 
 
-def _special_us(
-    facts: Facts, grid: _Grid, programs: Array, hardware: Hardware
-) -> Array:
-    """Time of special functions on results that do not stay: one an element."""
-    if not facts.n_special:
-        return np.zeros_like(programs)
-    elements = np.zeros_like(programs)
-    for dot in facts.dots:
-        if not dot.carries:
-            size = _whole(dot.m, grid) * _whole(dot.n, grid)
-            for axis in dot.batch:
-                size = size * axis.extent
-            elements = np.maximum(elements, size * facts.fixed_programs)
-    return elements / programs / (_SPECIAL_LANES * hardware.clock_ghz * 1e3)
+def _maps_us(facts: Facts, grid: _Grid, programs: Array, hardware: Hardware) -> Array:
+    """Time of all work by element of one program, products left out."""
+    plain_per_us = hardware.peak_tflops["fp32"] / 2.0 * 1e6 / hardware.n_sms
+    special_per_us = _SPECIAL_LANES * hardware.clock_ghz * 1e3
+    total = np.zeros_like(programs)
+    for maps in facts.maps:
+        elements = np.full_like(programs, float(facts.fixed_programs))
+        for axis in maps.axes:
+            elements = elements * _whole(axis, grid)
+        mine = {axis.knob for axis in maps.axes}
+        for knob in facts.knobs:
+            if knob.slot in maps.around and knob.slot not in mine:
+                elements = elements * np.ceil(knob.extent / grid.sizes[knob.slot])
+        total = total + elements * (
+            _PLAIN_INSTRUCTIONS * maps.n_plain / plain_per_us
+            + maps.n_special / special_per_us
+        )
+    return total / programs
 
 
-def _words(
-    facts: Facts,
-    sizes: dict[int, int],
-    num_warps: int,
-    num_stages: int,
-    hardware: Hardware,
-) -> str:
-    rows = max(
-        sizes[d.m.knob] if d.m.knob is not None else d.m.tile for d in facts.dots
-    )
+def _words(facts: Facts, grid: _Grid, row: int, hardware: Hardware, held: _Held) -> str:
+    num_warps, num_stages = int(grid.num_warps[row]), int(grid.num_stages[row])
+    rows = int(_rows(facts, grid)[row])
     if uses_group_instruction(hardware, rows, num_warps):
         how = f"{num_warps // 4} warp group" + "s" * (num_warps > 4)
     else:
         how = "warp-wide MMA"
-    steps = [str(sizes[k.slot]) for k in facts.loop_knobs]
+    steps = [str(int(grid.sizes[k.slot][row])) for k in facts.loop_knobs]
     words = f"{num_warps} warps: {rows} rows, {how}"
     if steps:
         words += f", steps of {' x '.join(steps)}"
     words += f", {num_stages} stage" + "s" * (num_stages > 1)
-    return words
+    return (
+        f"{words}, about {held.registers[row]:.0f} registers a thread and "
+        f"{held.shared_bytes[row] / 1024:.0f} KiB shared"
+    )

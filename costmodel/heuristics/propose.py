@@ -9,7 +9,6 @@ import numpy as np
 from costmodel.config_space import ConfigSpace
 from costmodel.features.feasible import feasible
 from costmodel.features.graph import KernelGraph
-from costmodel.hardware import Hardware
 from costmodel.heuristics.data_dependent import propose_data_dependent
 from costmodel.heuristics.drafts import Draft
 from costmodel.heuristics.drafts import distinct
@@ -62,7 +61,7 @@ def propose(
             {**d.config, "block_sizes": facts.bounded(d.config.get("block_sizes", ()))},
             d.reason,
         )
-        for d in _by_class(facts, plain_config(default), hardware)
+        for d in _by_class(facts, plain_config(default), extractor)
     ]
     drafts = [d for d in drafts if space is None or not space.objections(d.config)]
     drafts = distinct(drafts, MOST_PROPOSALS)
@@ -80,14 +79,15 @@ def propose(
     ]
 
 
-def _by_class(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
+def _by_class(facts: Facts, base: Config, extractor: FeatureExtractor) -> list[Draft]:
     """The list of the kernel's class; of each grid body's, where there are several."""
+    hardware = extractor.hardware
     if facts.kernel_class is KernelClass.UNKNOWN:
         return []
     if facts.parts:
-        return _merged(facts, base, hardware)
+        return _merged(facts, base, extractor)
     if len(facts.dots) > 1:
-        return propose_multi_dot(facts, base, hardware)
+        return propose_multi_dot(facts, base, hardware, extractor.resources)
     if facts.dots:
         return propose_matmul(facts, base, hardware)
     if facts.kernel_class is KernelClass.DATA_DEPENDENT:
@@ -97,12 +97,12 @@ def _by_class(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
     return propose_pointwise(facts, base, hardware)
 
 
-def _merged(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
+def _merged(facts: Facts, base: Config, extractor: FeatureExtractor) -> list[Draft]:
     """One list from the grid bodies' lists: each gives its own knobs by rank.
 
     Warps and stages are one for all: the body that wants the most decides.
     """
-    lists = [_by_class(part, base, hardware) for part in facts.parts]
+    lists = [_by_class(part, base, extractor) for part in facts.parts]
     lists = [drafts for drafts in lists if drafts]
     merged = []
     for rank in range(max(map(len, lists), default=0)):

@@ -29,6 +29,7 @@ from costmodel.heuristics.facts import Axis
 from costmodel.heuristics.facts import Dot
 from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.facts import Knob
+from costmodel.heuristics.facts import Maps
 from costmodel.types import KernelClass
 
 _NOT_CONTIGUOUS = -1  # as a stride
@@ -66,6 +67,7 @@ def _facts(
             for dot in sorted(graph.dots, key=lambda dot: dot.graph_id)
             if dot.graph_id in inside
         ),
+        maps=_maps(graph, inside),
         accesses=tuple(
             access
             for entry in emitted_accesses(graph)
@@ -200,6 +202,7 @@ def _dot(graph: KernelGraph, dot: GraphDot) -> Dot:
         rate=math_dtype(widest),
         is_fp8=is_float8(dot.lhs_dtype) and is_float8(dot.rhs_dtype),
         carries=dot.carried,
+        rescaled=dot.rescaled,
         in_loop=in_loop,
     )
 
@@ -232,10 +235,46 @@ def _access(graph: KernelGraph, entry: EmittedAccess) -> Access | None:
         axes=tuple(axes),
         strides=strides,
         is_gather=access.gathers,
+        is_scattered=any(
+            dim.kind in (DimKind.GATHER, DimKind.AFFINE)
+            and dim.unit is None
+            and dim.stride == "1"
+            and dim.tile in graph.by_symbol
+            for dim in access.dims
+        ),
         indexing_slot=None if access.kind is OpKind.ATOMIC else entry.indexing_slot,
         eviction_slot=entry.eviction_slot,
         in_loop=graph.regions[access.graph_id].kind is RegionKind.LOOP,
     )
+
+
+def _maps(graph: KernelGraph, inside: set[int]) -> tuple[Maps, ...]:
+    """Operations by element of some regions, added up by tile and by loops around."""
+    around: dict[int, frozenset[int]] = {}
+    counts: dict[tuple[tuple[Axis, ...], frozenset[int]], list[int]] = {}
+    for op in graph.elementwise:
+        if op.graph_id not in inside:
+            continue
+        if op.graph_id not in around:
+            around[op.graph_id] = _slots_around(graph, op.graph_id)
+        axes = tuple(axis_of(graph, text) for text in op.shape)
+        count = counts.setdefault((axes, around[op.graph_id]), [0, 0])
+        count[int(op.special)] += 1
+    return tuple(
+        Maps(axes, slots, plain, special)
+        for (axes, slots), (plain, special) in counts.items()
+    )
+
+
+def _slots_around(graph: KernelGraph, graph_id: int) -> frozenset[int]:
+    """Slots of all knobs whose grid or loops repeat a region."""
+    slots = {
+        graph.blocks[axis.block].slot
+        for region in graph.enclosing(graph_id)
+        for axis in graph.loops.get(region, ())
+        if graph.blocks[axis.block].kind is BlockKind.TUNABLE
+    }
+    return frozenset(slot for slot in slots if slot is not None)
 
 
 def _active(graph: KernelGraph, inside: set[int]) -> frozenset[int]:
