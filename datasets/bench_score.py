@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from costmodel.datasets.bench_file import DEFAULT
 from costmodel.datasets.bench_file import BenchResult
 from costmodel.datasets.bench_file import Column
 from costmodel.datasets.bench_file import ConfigResult
@@ -179,11 +178,6 @@ def _score_column(
         n_measured=n_measured,
         same_code=code is not None and code == default.code_digest,
     )
-
-
-def is_default_column(name: str) -> bool:
-    """Whether a column is what all others are compared with."""
-    return name == DEFAULT
 
 
 def _readings_us(found: ConfigResult, rounds: Sequence[int]) -> dict[int, list[float]]:

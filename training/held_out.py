@@ -7,11 +7,14 @@ model is written as the shipped one is, so that a bench picks through the servin
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from costmodel.card import ModelCard
+from costmodel.errors import CorruptRecordError
+from costmodel.errors import ModelNotFoundError
 from costmodel.errors import NotEnoughDataError
 from costmodel.features.schema import FeatureSchema
 from costmodel.learned import LearnedModel
@@ -25,6 +28,7 @@ from costmodel.training.publish import publish
 from costmodel.training.train import Training
 from costmodel.training.train import library_versions
 
+INDEX = "held-out.json"
 _PROTOCOL = "families left out"
 
 
@@ -49,9 +53,15 @@ class HeldOutModel:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutModels:
-    """One model for each block of families."""
+    """One model for each block of families.
+
+    Attributes:
+        models: In the order of the folds.
+        corpus_digest: Of the measurements that they were trained on.
+    """
 
     models: tuple[HeldOutModel, ...]
+    corpus_digest: str
 
     def unaware_of(self, family: str, kernel_digest: str) -> HeldOutModel:
         """A model that saw neither this family nor this kernel.
@@ -117,7 +127,57 @@ def held_out_models(
                 n_trained_on=len(train),
             )
         )
-    return HeldOutModels(tuple(models))
+    found = HeldOutModels(tuple(models), corpus_digest)
+    _write_index(folder / INDEX, found)
+    return found
+
+
+def read_held_out_models(folder: Path) -> HeldOutModels:
+    """Models that `held_out_models` wrote.
+
+    Raises:
+        ModelNotFoundError: There are none.
+        CorruptRecordError: Their list is damaged.
+    """
+    path = folder / INDEX
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        models = tuple(
+            HeldOutModel(
+                path=folder / one["file"],
+                model_id=one["model_id"],
+                left_out=frozenset(one["left_out"]),
+                kernels=frozenset(one["kernels"]),
+                n_trained_on=int(one["n_trained_on"]),
+            )
+            for one in body["models"]
+        )
+        return HeldOutModels(models, body["corpus_digest"])
+    except OSError as error:
+        raise ModelNotFoundError(
+            f"{path}: expected models of a cross-fit, found none ({error.strerror}): "
+            "make them with `costmodel bench plan --cross-fit CORPUS`"
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptRecordError(
+            f"{path}: expected a list of cross-fitted models, found other content "
+            f"({type(error).__name__}): make them again with --cross-fit"
+        ) from None
+
+
+def _write_index(path: Path, found: HeldOutModels) -> None:
+    models = [
+        {
+            "file": one.path.name,
+            "model_id": one.model_id,
+            "left_out": sorted(one.left_out),
+            "kernels": sorted(one.kernels),
+            "n_trained_on": one.n_trained_on,
+        }
+        for one in found.models
+    ]
+    body = {"corpus_digest": found.corpus_digest, "models": models}
+    path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
 
 
 def _training(

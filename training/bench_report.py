@@ -1,0 +1,291 @@
+"""What a bench shows: geomeans with intervals, harm, worst, headroom, failures.
+
+One number per workload and column comes from `costmodel.datasets.bench_score`; here
+they are put together as the training protocol puts together its replays, so that the
+two can be laid side by side: intervals are bootstraps over kernels, a failure counts
+as 0.1x, harm is slower than the default by more than the noise of both.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import asdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from costmodel.datasets.bench_file import DEFAULT
+from costmodel.datasets.bench_file import BenchResult
+from costmodel.datasets.bench_score import ColumnScore
+from costmodel.datasets.bench_score import WorkloadScore
+from costmodel.datasets.bench_score import score
+from costmodel.training.metrics import bootstrap_interval
+from costmodel.training.metrics import geomean
+
+WITH_RULE = "Helion has a rule"
+WITHOUT_RULE = "it has none"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSummary:
+    """One column over some workloads.
+
+    Attributes:
+        name: Of the column.
+        n: Workloads that have this column.
+        speedup: Geometric mean over the default.
+        low: Lower end of the 95 % interval over kernels.
+        high: Upper end.
+        best: Geometric mean of the best config timed, on the same workloads.
+        headroom_share: Share of the log headroom over the default that it recovers.
+        n_harm: Slower than the default beyond noise, failures included.
+        n_gain: Faster beyond noise.
+        n_failed: Did not run, or was wrong.
+        worst: Smallest speed-up.
+        decide_s: Median seconds to decide, None where unknown.
+        n_measured: Mean number of configs measured to decide.
+    """
+
+    name: str
+    n: int
+    speedup: float
+    low: float
+    high: float
+    best: float
+    headroom_share: float
+    n_harm: int
+    n_gain: int
+    n_failed: int
+    worst: float
+    decide_s: float | None
+    n_measured: float
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of the workloads, with every column's summary."""
+
+    title: str
+    n: int
+    n_kernels: int
+    best: float
+    columns: tuple[ColumnSummary, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchReport:
+    """All of a bench.
+
+    Attributes:
+        scores: Workloads whose default ran, in the order measured.
+        unscored: Those whose default did not.
+        parts: By whether Helion has a rule, then by class.
+        columns: Names of all columns, in the order planned.
+        floor_log: Median noise floor of the default against itself.
+    """
+
+    scores: tuple[WorkloadScore, ...]
+    unscored: tuple[BenchResult, ...]
+    parts: tuple[Part, ...]
+    columns: tuple[str, ...]
+    floor_log: float | None
+
+
+def make_report(results: Iterable[BenchResult]) -> BenchReport:
+    """Score all results and sum them up."""
+    scores: list[WorkloadScore] = []
+    unscored: list[BenchResult] = []
+    for result in results:
+        scored = score(result)
+        if scored is None:
+            unscored.append(result)
+        else:
+            scores.append(scored)
+    names = dict.fromkeys(
+        name for one in scores for name in one.columns if name != DEFAULT
+    )
+    classes = sorted({_class(one) for one in scores})
+    parts: list[tuple[str, Callable[[WorkloadScore], bool]]] = [
+        (WITH_RULE, lambda one: one.result.planned.promoted),
+        (WITHOUT_RULE, lambda one: not one.result.planned.promoted),
+    ]
+    for name in classes:
+        for promoted in (True, False):
+            parts.append((_part_title(name, promoted), _of_class(name, promoted)))
+    made = [
+        _part(title, [s for s in scores if keep(s)], names) for title, keep in parts
+    ]
+    floors = [
+        one.result.noise_floor_log
+        for one in scores
+        if one.result.noise_floor_log is not None
+    ]
+    return BenchReport(
+        scores=tuple(scores),
+        unscored=tuple(unscored),
+        parts=tuple(one for one in made if one.n),
+        columns=tuple(names),
+        floor_log=statistics.median(floors) if floors else None,
+    )
+
+
+def _class(one: WorkloadScore) -> str:
+    return one.result.planned.kernel_class
+
+
+def _part_title(kernel_class: str, promoted: bool) -> str:
+    return f"{kernel_class}, {'rule' if promoted else 'no rule'}"
+
+
+def _of_class(kernel_class: str, promoted: bool) -> Callable[[WorkloadScore], bool]:
+    return lambda one: (
+        _class(one) == kernel_class and one.result.planned.promoted == promoted
+    )
+
+
+def _part(title: str, scores: Sequence[WorkloadScore], names: Iterable[str]) -> Part:
+    kernels = {one.result.planned.kernel_digest for one in scores}
+    summaries = [_summary(name, scores) for name in names]
+    return Part(
+        title=title,
+        n=len(scores),
+        n_kernels=len(kernels),
+        best=geomean([one.best_speedup for one in scores]),
+        columns=tuple(one for one in summaries if one is not None),
+    )
+
+
+def _summary(name: str, scores: Sequence[WorkloadScore]) -> ColumnSummary | None:
+    having = [one for one in scores if name in one.columns]
+    if not having:
+        return None
+    columns = [one.columns[name] for one in having]
+    speedups = [one.speedup for one in columns]
+    groups = [one.result.planned.kernel_digest for one in having]
+    low, high = bootstrap_interval(speedups, groups)
+    headroom_log = float(np.sum(np.log([one.best_speedup for one in having])))
+    won_log = float(np.sum(np.log(speedups)))
+    seconds = [one.decide_s for one in columns if one.decide_s is not None]
+    return ColumnSummary(
+        name=name,
+        n=len(having),
+        speedup=geomean(speedups),
+        low=low,
+        high=high,
+        best=geomean([one.best_speedup for one in having]),
+        headroom_share=won_log / headroom_log if headroom_log > 0 else 0.0,
+        n_harm=sum(one.is_harm for one in columns),
+        n_gain=sum(one.is_gain for one in columns),
+        n_failed=sum(one.is_failure for one in columns),
+        worst=min(speedups),
+        decide_s=statistics.median(seconds) if seconds else None,
+        n_measured=statistics.fmean(one.n_measured for one in columns),
+    )
+
+
+def as_json(report: BenchReport) -> dict[str, Any]:
+    """Everything as plain values, for scripts."""
+    return {
+        "n_workloads": len(report.scores),
+        "n_without_default": len(report.unscored),
+        "noise_floor_log": report.floor_log,
+        "parts": [asdict(part) for part in report.parts],
+        "workloads": [_workload_json(one) for one in report.scores],
+        "without_default": [_name(one) for one in report.unscored],
+        "conditions": conditions(report),
+    }
+
+
+def _workload_json(one: WorkloadScore) -> dict[str, Any]:
+    planned = one.result.planned
+    return {
+        "workload_id": planned.workload.workload_id,
+        "kernel": planned.workload.kernel,
+        "arguments": list(planned.workload.args),
+        "family": planned.workload.family,
+        "kernel_class": planned.kernel_class,
+        "promoted": planned.promoted,
+        "default_us": one.default_us,
+        "best_speedup": one.best_speedup,
+        "regime": one.result.regime,
+        "judged_by": one.result.judged_by,
+        "columns": {
+            name: _column_json(column)
+            for name, column in one.columns.items()
+            if name != DEFAULT
+        },
+    }
+
+
+def _column_json(column: ColumnScore) -> dict[str, Any]:
+    return {
+        "status": column.status,
+        "detail": column.detail,
+        "latency_us": column.latency_us,
+        "speedup": column.speedup,
+        "floor_log": column.floor_log,
+        "is_harm": column.is_harm,
+        "same_code_as_default": column.same_code,
+        "decide_s": column.decide_s,
+        "n_measured": column.n_measured,
+        "by": column.column.by,
+        "why": column.column.why,
+        "predicted_speedup": column.column.predicted_speedup,
+    }
+
+
+def _name(result: BenchResult) -> str:
+    return f"{result.planned.workload.kernel} {' '.join(result.planned.workload.args)}"
+
+
+def conditions(report: BenchReport) -> dict[str, Any]:
+    """What the numbers depend on: device, versions, clocks, how results were judged."""
+    results = [one.result for one in report.scores] + list(report.unscored)
+    return {
+        "gpu": _values(results, lambda one: one.gpu.get("name")),
+        "cards": _values(results, lambda one: one.gpu.get("uuid_digest")),
+        "driver": _values(results, lambda one: one.gpu.get("driver_version")),
+        "power_limit_w": _values(results, lambda one: one.gpu.get("power_limit_w")),
+        "sm_clock_mhz": _range(results, "sm_clock_start_mhz", "sm_clock_end_mhz"),
+        "temperature_c": _range(results, "temperature_start_c", "temperature_end_c"),
+        "versions": {
+            name: _values(results, lambda one, name=name: one.versions.get(name))
+            for name in sorted({name for one in results for name in one.versions})
+        },
+        "judged_by": _counts(results, lambda one: one.judged_by),
+        "regimes": _counts(results, lambda one: one.regime),
+        "models": _values(results, lambda one: one.planned.model_id or None),
+    }
+
+
+def _values(
+    results: Sequence[BenchResult], of: Callable[[BenchResult], Any]
+) -> list[Any]:
+    found = {of(one) for one in results} - {None}
+    return sorted(found)
+
+
+def _range(
+    results: Sequence[BenchResult], start: str, end: str
+) -> tuple[float, float] | None:
+    values = [
+        float(one.gpu[name])
+        for one in results
+        for name in (start, end)
+        if one.gpu.get(name) is not None
+    ]
+    return (min(values), max(values)) if values else None
+
+
+def _counts(
+    results: Sequence[BenchResult], of: Callable[[BenchResult], str]
+) -> Mapping[str, int]:
+    counts: dict[str, int] = {}
+    for one in results:
+        counts[of(one)] = counts.get(of(one), 0) + 1
+    return dict(sorted(counts.items()))
