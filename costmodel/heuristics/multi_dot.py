@@ -56,6 +56,7 @@ _MOST_COMBINATIONS = 1024
 _STEP_US = 0.05  # barrier, addresses and the exchange of a row, about 90 clocks
 _L2_BYTES_PER_CLOCK = 0.6 * 64.0  # as in `tiles`
 _SPECIAL_LANES = 16.0  # special functions an SM does in a clock (programming guide)
+_BUSY_WARPS = 8.0  # on an SM: two a scheduler hide most of an instruction's 4 clocks
 _PLAIN_INSTRUCTIONS = 1.5  # an operation: itself, and half a move or conversion
 _BASE_REGISTERS = 48.0  # addresses, carries and loop state of such kernels
 _TIE = 1.05  # the estimate does not tell 5 % apart
@@ -135,17 +136,38 @@ def _config(facts: Facts, base: Config, grid: _Grid, row: int) -> Config:
 def _ranked(facts: Facts, grid: _Grid, hardware: Hardware, held: _Held) -> list[int]:
     """Rows of the grid that may be used, fastest first; one at least."""
     time_us, keep = _estimate(facts, grid, hardware, held)
+    floor_us = _dram_us(facts, hardware)
+    time_us = np.maximum(time_us, floor_us)
     steps = np.log(time_us / time_us[keep].min() if keep.any() else time_us)
     order = np.lexsort(
         (
             time_us,
             grid.num_warps,
+            # Where memory decides, the fewest programs read least twice.
+            np.where(time_us <= floor_us, _programs(facts, grid), 0.0),
             # Up to three stages a slow load is forgiven; more take room from others.
             -np.minimum(grid.num_stages, 3.0),
             np.floor(np.maximum(steps, 0.0) / math.log(_TIE)),
         )
     )
     return [int(i) for i in order if keep[i]] or [int(np.argmin(time_us))]
+
+
+def _programs(facts: Facts, grid: _Grid) -> Array:
+    programs = np.full_like(grid.num_warps, float(facts.fixed_programs))
+    for knob in facts.knobs:
+        if knob.on_grid:
+            programs = programs * np.ceil(knob.extent / grid.sizes[knob.slot])
+    return programs
+
+
+def _dram_us(facts: Facts, hardware: Hardware) -> float:
+    """Time to move every tensor once."""
+    bytes_of: dict[str, int] = {}
+    for access in facts.accesses:
+        moved = access.elements * access.item_bytes
+        bytes_of[access.tensor] = max(moved, bytes_of.get(access.tensor, 0))
+    return sum(bytes_of.values()) / (hardware.dram_gb_per_s * 1e3)
 
 
 def _different(grid: _Grid, order: list[int]) -> list[int]:
@@ -214,14 +236,11 @@ def _estimate(
     facts: Facts, grid: _Grid, hardware: Hardware, held: _Held
 ) -> tuple[Array, npt.NDArray[np.bool_]]:
     """Relative time of each combination, and which of them may be used."""
-    programs = np.full_like(grid.num_warps, float(facts.fixed_programs))
+    programs = _programs(facts, grid)
     trips = np.ones_like(programs)
     for knob in facts.knobs:
-        count = np.ceil(knob.extent / grid.sizes[knob.slot])
-        if knob.on_grid:
-            programs = programs * count
-        else:
-            trips = trips * count
+        if not knob.on_grid:
+            trips = trips * np.ceil(knob.extent / grid.sizes[knob.slot])
     per_sm = np.ceil(programs / hardware.n_sms)
     threads = 32.0 * grid.num_warps
     limit = min(255.0, hardware.max_regs_per_thread)
@@ -237,6 +256,7 @@ def _estimate(
     grouped = uses_group_instruction(hardware, rows, grid.num_warps)
     math_us = _math_us(facts, grid, programs, hardware) * per_sm
     maps_us = _maps_us(facts, grid, programs, hardware) * per_sm
+    maps_us = maps_us / np.minimum(1.0, resident * grid.num_warps / _BUSY_WARPS)
     _, step_bytes = _shared(facts, grid)
     traffic_us = (
         per_sm * trips * step_bytes / (_L2_BYTES_PER_CLOCK * hardware.clock_ghz * 1e3)
@@ -323,15 +343,16 @@ def _results(facts: Facts, grid: _Grid) -> Array:
 
 
 def _shared(facts: Facts, grid: _Grid) -> tuple[Array, Array]:
-    """Shared memory of a program, and bytes that one trip loads."""
-    rings: dict[frozenset[int], Array] = {}
-    resident = np.zeros_like(grid.num_warps)
+    """Shared memory of a program at least, and bytes that one trip loads."""
+    rings: dict[frozenset[int], tuple[Array, Array]] = {}
+    none = np.zeros_like(grid.num_warps)
+    resident = none
     looped = {knob.slot for knob in facts.loop_knobs}
     for access in facts.accesses:
         axes = [axis for axis in access.axes if axis is not None]
         if access.is_store or len(axes) < 2:
             continue
-        size = np.full_like(resident, float(access.item_bytes))
+        size = np.full_like(none, float(access.item_bytes))
         for axis in axes:
             size = size * _tile(axis, grid)
         if not access.in_loop:
@@ -339,14 +360,18 @@ def _shared(facts: Facts, grid: _Grid) -> tuple[Array, Array]:
             continue
         # Loops that share no knob run one after the other and share their buffers.
         walked = frozenset(a.knob for a in axes if a.knob is not None) & looped
+        largest = size
         for other in [o for o in rings if o & walked]:
-            size = size + rings.pop(other)
+            added, its_largest = rings.pop(other)
+            size, largest = size + added, np.maximum(largest, its_largest)
             walked |= other
-        rings[walked] = rings.get(walked, 0.0) + size
-    ring = resident * 0.0
-    for size in rings.values():
-        ring = np.maximum(ring, size)
-    return ring * grid.num_stages + resident, ring
+        rings[walked] = size, largest
+    ring, loaded = none, none
+    for size, largest in rings.values():
+        # Products one after the other may share buffers, two operands cannot.
+        ring = np.maximum(ring, np.minimum(size, 2.0 * largest))
+        loaded = np.maximum(loaded, size)
+    return ring * grid.num_stages + resident, loaded
 
 
 def _math_us(facts: Facts, grid: _Grid, programs: Array, hardware: Hardware) -> Array:
