@@ -63,6 +63,13 @@ class Estimate:
         busy_programs: Programs of the busiest SM over the mean.
         in_flight_bytes: Bytes one SM has on their way.
         bandwidth_share: Share of DRAM bandwidth that those can draw.
+        launch_us: What a launch costs whatever the kernel does.
+        memory_us: DRAM at the bandwidth that the bytes in flight draw, whole sectors
+            counted.
+        compute_us: The busiest SM's share of tensor, arithmetic and L2 work, slowed
+            down by what spills.
+        exposed_us: What the slowest of memory, compute and latency fails to hide of
+            the other two; `total_us` is launch, the slowest and this.
     """
 
     total_us: Sizes
@@ -77,6 +84,10 @@ class Estimate:
     busy_programs: Sizes
     in_flight_bytes: Sizes
     bandwidth_share: Sizes
+    launch_us: Sizes
+    memory_us: Sizes
+    compute_us: Sizes
+    exposed_us: Sizes
 
 
 def estimate_time(
@@ -131,6 +142,10 @@ def estimate_time(
         busy_programs=busiest,
         in_flight_bytes=in_flight,
         bandwidth_share=share,
+        launch_us=np.full(tiles.n, _LAUNCH_US),
+        memory_us=memory_us,
+        compute_us=spread * spill,
+        exposed_us=rest,
     )
 
 
