@@ -10,9 +10,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from costmodel.provider import autotuner
+    from costmodel.enabling import disable
+    from costmodel.enabling import enable
+    from costmodel.modes import autotuner
     from costmodel.provider import pick
     from costmodel.provider import stats
+    from costmodel.ranking import rank
     from costmodel.shapes import buckets
     from costmodel.shapes import pick_shapes
     from costmodel.types import Pick
@@ -24,17 +27,23 @@ __all__ = [
     "__version__",
     "autotuner",
     "buckets",
+    "disable",
+    "enable",
     "pick",
     "pick_shapes",
+    "rank",
     "stats",
 ]
 
 _HOME = {
     "Pick": "costmodel.types",
-    "autotuner": "costmodel.provider",
+    "autotuner": "costmodel.modes",
     "buckets": "costmodel.shapes",
+    "disable": "costmodel.enabling",
+    "enable": "costmodel.enabling",
     "pick": "costmodel.provider",
     "pick_shapes": "costmodel.shapes",
+    "rank": "costmodel.ranking",
     "stats": "costmodel.provider",
 }
 

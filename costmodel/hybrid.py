@@ -255,6 +255,7 @@ def choose(
         model_id=model.model_id if model is not None else None,
         n_candidates=len(candidates),
         shortlist=tuple(configs[i] for i in shortlist),
+        shortlist_speedups=_speedups(scores, shortlist),
     )
 
 
@@ -273,6 +274,15 @@ def analytic_ranking(
         key=lambda i: (float(estimate_us[i]), keys[i]),
     )
     return (*proposed, *rest)
+
+
+def _speedups(
+    scores: Scores | None, indices: Sequence[int]
+) -> tuple[tuple[float, float], ...]:
+    if scores is None:
+        return ()
+    gain, lower = np.exp(scores.gain_log), np.exp(scores.lower_log)
+    return tuple((float(gain[i]), float(lower[i])) for i in indices)
 
 
 def _speedup(

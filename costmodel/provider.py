@@ -1,9 +1,10 @@
-"""The public way in: pick a config for a bound Helion kernel, or plug into Helion.
+"""Who answers for one bound Helion kernel, and what is counted and said about it.
 
 Nothing here benchmarks, and nothing here can break a compile: whatever fails in us,
 the answer is Helion's own default with a reason code. One `Provider` owns one model,
 loaded once; picks are pure functions of kernel, shapes, GPU and model file, so every
-rank and every restart gets the same config.
+rank and every restart gets the same config. An entry that Helion tuned comes before any
+pick of ours; it is the one thing that is read from the machine.
 """
 
 from __future__ import annotations
@@ -11,24 +12,26 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Hashable
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from costmodel import helion_hook
-from costmodel.candidates import make_candidates
+from costmodel.choosing import choose_for
 from costmodel.errors import CostModelError
 from costmodel.errors import ModelNotFoundError
 from costmodel.errors import SchemaMismatchError
+from costmodel.errors import UnknownHardwareError
 from costmodel.errors import UnreadableKernelError
-from costmodel.features.extract import FeatureExtractor
-from costmodel.features.graph import KernelGraph
-from costmodel.hardware import match_hardware
-from costmodel.hybrid import choose
 from costmodel.learned import LearnedModel
 from costmodel.learned import bundled_model_path
+from costmodel.pick_cache import Missing
+from costmodel.pick_cache import PickCache
+from costmodel.pick_cache import arguments_key
 from costmodel.types import Config
 from costmodel.types import Pick
 from costmodel.types import PickSource
@@ -38,6 +41,7 @@ log = logging.getLogger("costmodel")
 
 DISABLE_VARIABLE = "COSTMODEL_DISABLE"
 MODEL_VARIABLE = "COSTMODEL_MODEL"
+STRICT_VARIABLE = "COSTMODEL_STRICT"
 
 
 def is_disabled() -> bool:
@@ -60,7 +64,11 @@ class Provider:
         self._model: LearnedModel | None = None
         self._model_problem: tuple[ReasonCode, str] | None = None
         self._counts: Counter[ReasonCode] = Counter()
-        self._announced: set[str] = set()
+        self._announced: weakref.WeakKeyDictionary[Any, set[int]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._answers = PickCache()
+        _PROVIDERS.add(self)
 
     @property
     def model_path(self) -> Path:
@@ -96,6 +104,8 @@ class Provider:
     def pick(self, bound: Any, args: Sequence[object] | None = None) -> Pick:
         """Choose a config for a bound kernel; never raises, never benchmarks.
 
+        A pure function: nothing that was tuned on this machine is looked at.
+
         Args:
             bound: What `kernel.bind(args)` returned.
             args: The call's arguments; only their shapes and dtypes are read.
@@ -103,14 +113,77 @@ class Provider:
         Returns:
             The config with its source, reason, predicted gain and runner-up.
         """
+        return self._remembered(bound, args, "pick", lambda: self._pick(bound, args))
+
+    def answer(
+        self,
+        bound: Any,
+        args: Sequence[object] | None = None,
+        *,
+        with_descriptors: bool = True,
+    ) -> Pick:
+        """What `pick` says, with configs tuned for other shapes among the candidates.
+
+        Args:
+            bound: What `kernel.bind(args)` returned.
+            args: The call's arguments; only their shapes and dtypes are read.
+            with_descriptors: Whether configs with tensor descriptors may be answered.
+        """
+        kind = f"answer {with_descriptors}"
+        return self._remembered(
+            bound,
+            args,
+            kind,
+            lambda: self._pick(
+                bound,
+                args,
+                helion_hook.neighbour_configs(bound),
+                with_descriptors=with_descriptors,
+            ),
+        )
+
+    def tuned(self, bound: Any, args: Sequence[object] | None = None) -> Pick | None:
+        """Helion's exact tuned entry as an answer, or None; counted if there is one."""
+        if is_disabled():
+            return None
+        key = ("tuned", helion_hook.tuned_epoch(), arguments_key(args))
+        found = self._answers.get(bound, key)
+        if isinstance(found, Missing):
+            found = _tuned_pick(bound, args)
+            self._answers.put(bound, key, found)
+        if found is not None:
+            self.count(bound, found)
+        return found
+
+    def _remembered(
+        self,
+        bound: Any,
+        args: Sequence[object] | None,
+        kind: str,
+        ask: Callable[[], Pick],
+    ) -> Pick:
+        key = (kind, is_disabled(), arguments_key(args), _rules_key(bound))
+        known = self._answers.get(bound, key)
+        if known is None or isinstance(known, Missing):
+            known = self._guarded(bound, ask)
+            if known.reason is not ReasonCode.INTERNAL_ERROR:
+                self._answers.put(bound, key, known)
+        self.count(bound, known)
+        return known
+
+    def _guarded(self, bound: Any, ask: Callable[[], Pick]) -> Pick:
+        """The answer, or Helion's default where asking for it fails."""
         try:
-            answer = self._pick(bound, args)
+            with helion_hook.device_of(bound):
+                return ask()
         except UnreadableKernelError as error:
-            answer = _default_pick(bound, ReasonCode.UNKNOWN_KERNEL, _one_line(error))
+            return default_pick(bound, ReasonCode.UNKNOWN_KERNEL, _one_line(error))
+        except UnknownHardwareError as error:
+            return default_pick(bound, ReasonCode.UNKNOWN_GPU, _one_line(error))
         except Exception as error:
             # The promise to never break a user's compile outranks the rule to let
             # programming errors surface; COSTMODEL_STRICT=1 turns it round for tests.
-            if os.environ.get("COSTMODEL_STRICT") == "1":
+            if os.environ.get(STRICT_VARIABLE) == "1":
                 raise
             log.debug("costmodel failed", exc_info=True)
             detail = f"{type(error).__name__}: {_one_line(error)}"
@@ -119,71 +192,90 @@ class Provider:
                 if isinstance(error, CostModelError)
                 else ReasonCode.INTERNAL_ERROR
             )
-            answer = _default_pick(bound, code, detail)
-        self._count(bound, answer)
-        return answer
+            return default_pick(bound, code, detail)
 
-    def _pick(self, bound: Any, args: Sequence[object] | None) -> Pick:
+    def _pick(
+        self,
+        bound: Any,
+        args: Sequence[object] | None,
+        neighbours: Sequence[Config] = (),
+        *,
+        with_descriptors: bool = True,
+    ) -> Pick:
         if is_disabled():
-            return _default_pick(
+            return default_pick(
                 bound, ReasonCode.DISABLED, f"{DISABLE_VARIABLE} is set"
             )
         refusal = helion_hook.refusal(bound)
         if refusal is not None:
-            return _default_pick(bound, refusal.code, refusal.detail)
-        view = helion_hook.view(bound, args)
-        model, problem = self.model(), self._model_problem
+            return default_pick(bound, refusal.code, refusal.detail)
+        model = self.model()
         if model is None:
             # A failure of ours, and the answer to those is always Helion's default.
-            return _default_pick(bound, *(problem or (ReasonCode.NO_MODEL, "none")))
-        match = match_hardware(view.record.hardware, trained=model.card.hardware)
-        if match.hardware.compute_capability == (0, 0):
-            return _default_pick(bound, ReasonCode.UNKNOWN_GPU, match.why)
-        scorer: LearnedModel | None = model
-        if match.kind == "fallback":
-            # Timings do not carry over to another architecture; its limits do.
-            scorer, problem = None, (ReasonCode.OUT_OF_RANGE, match.why)
-        graph = KernelGraph.from_record(view.record)
-        extractor = FeatureExtractor(graph, match.hardware)
-        candidates = make_candidates(view, helion_hook.space(bound), extractor)
-        legal = [
-            candidate
-            for index, candidate in enumerate(candidates)
-            if index == 0 or helion_hook.is_legal(bound, candidate.config)
-        ]
-        return choose(
-            extractor,
-            legal,
-            model=scorer,
-            model_problem=problem,
-            promoted=view.promoted,
+            problem = self._model_problem or (ReasonCode.NO_MODEL, "none")
+            return default_pick(bound, *problem)
+        return choose_for(
+            bound, args, model, neighbours, with_descriptors=with_descriptors
         )
 
-    def _count(self, bound: Any, answer: Pick) -> None:
+    def count(self, bound: Any, answer: Pick) -> None:
+        """Count an answer; say it once for each kernel, at INFO, or WARNING if ours."""
+        ours = answer.reason in {ReasonCode.INTERNAL_ERROR, ReasonCode.MODEL_REFUSED}
+        level = logging.WARNING if ours else logging.INFO
+        kernel = getattr(helion_hook.underlying(bound), "kernel", None)
         with self._lock:
             self._counts[answer.reason] += 1
-            name = str(getattr(getattr(bound, "kernel", None), "name", "kernel"))
-            line = (
-                f"costmodel: {name}: {answer.source.value} "
-                f"({answer.reason.value}): {answer.detail}"
-            )
-            if line in self._announced or len(self._announced) > 10_000:
+            if kernel is None:
                 return
-            self._announced.add(line)
-        ours = answer.reason in {ReasonCode.INTERNAL_ERROR, ReasonCode.MODEL_REFUSED}
-        log.log(logging.WARNING if ours else logging.INFO, line)
+            said = self._announced.setdefault(kernel, set())
+            if level in said:
+                return
+            said.add(level)
+        gain = ""
+        if answer.predicted_speedup is not None and answer.predicted_speedup != 1.0:
+            gain = f", {answer.predicted_speedup:.2f}x predicted"
+        log.log(
+            level,
+            "costmodel: %s: %s (%s%s): %s",
+            getattr(kernel, "name", "kernel"),
+            answer.source.value,
+            answer.reason.value,
+            gain,
+            answer.detail,
+        )
+
+    def count_reason(self, reason: ReasonCode) -> None:
+        """Count without an answer: a kernel that was left to Helion."""
+        with self._lock:
+            self._counts[reason] += 1
 
     def stats(self) -> dict[str, int]:
         """How often each reason decided, by reason code."""
         with self._lock:
             return {code.value: n for code, n in sorted(self._counts.items())}
 
+    def renew_locks(self) -> None:
+        """In a forked child: a lock that another thread held there stays held."""
+        self._lock = threading.Lock()
+        self._answers = PickCache()
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]
+
+def _tuned_pick(bound: Any, args: Sequence[object] | None) -> Pick | None:
+    if helion_hook.refusal(helion_hook.underlying(bound)) is not None:
+        return None
+    config = helion_hook.tuned_config(bound, args)
+    if config is None:
+        return None
+    return Pick(
+        config=config,
+        source=PickSource.TUNED,
+        reason=ReasonCode.TUNED_ENTRY,
+        detail="Helion tuned this kernel at this shape before",
+    )
 
 
-def _default_pick(bound: Any, reason: ReasonCode, detail: str) -> Pick:
+def default_pick(bound: Any, reason: ReasonCode, detail: str) -> Pick:
+    """Helion's default as an answer."""
     config = helion_hook.default_config(bound)
     return Pick(
         config=config,
@@ -194,6 +286,21 @@ def _default_pick(bound: Any, reason: ReasonCode, detail: str) -> Pick:
     )
 
 
+def _rules_key(bound: Any) -> Hashable:
+    """What an author may change on a kernel between two questions."""
+    settings = getattr(bound, "settings", None)
+    return (
+        id(getattr(settings, "autotune_config_filter", None)),
+        id(getattr(settings, "autotune_config_overrides", None)),
+        id(getattr(settings, "autotune_seed_configs", None)),
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+_PROVIDERS: weakref.WeakSet[Provider] = weakref.WeakSet()
 _PROVIDER: Provider | None = None
 _PROVIDER_LOCK = threading.Lock()
 
@@ -201,14 +308,28 @@ _PROVIDER_LOCK = threading.Lock()
 def default_provider() -> Provider:
     """The process-wide provider, made on first use."""
     global _PROVIDER
-    with _PROVIDER_LOCK:
-        if _PROVIDER is None:
-            _PROVIDER = Provider()
-        return _PROVIDER
+    if _PROVIDER is None:
+        with _PROVIDER_LOCK:
+            if _PROVIDER is None:
+                _PROVIDER = Provider()
+    return _PROVIDER
+
+
+def _renew_locks() -> None:
+    global _PROVIDER_LOCK
+    _PROVIDER_LOCK = threading.Lock()
+    for provider in list(_PROVIDERS):
+        provider.renew_locks()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 def pick(bound: Any, args: Sequence[object] | None = None) -> Pick:
     """Choose a config for a bound Helion kernel at compile time, with no benchmark.
+
+    What Helion tuned for this kernel and shape on this machine comes first, if it did.
 
     Example:
         >>> bound = my_kernel.bind((x, y))
@@ -222,34 +343,8 @@ def pick(bound: Any, args: Sequence[object] | None = None) -> Pick:
     Returns:
         A `Pick`. On any failure of ours it holds Helion's default and says why.
     """
-    return default_provider().pick(bound, args)
-
-
-def autotuner(
-    model_path: str | os.PathLike[str] | None = None,
-) -> Callable[..., Any]:
-    """Make an `autotuner_fn` that answers with the predicted config.
-
-    Example:
-        >>> @helion.kernel(autotuner_fn=costmodel.autotuner())
-        ... def my_kernel(x: torch.Tensor) -> torch.Tensor: ...
-
-    The kernel runs with the predicted config and never benchmarks. With
-    `static_shapes=False` the first shape a kernel sees decides.
-
-    Args:
-        model_path: A published model; None means `COSTMODEL_MODEL`, else the bundled
-            one.
-
-    Returns:
-        A function for Helion's `autotuner_fn` setting.
-    """
-    owner = Provider(model_path) if model_path is not None else None
-
-    def decide(bound: Any, args: Sequence[object]) -> Config:
-        return (owner or default_provider()).pick(bound, args).config
-
-    return helion_hook.make_autotuner(decide)
+    provider = default_provider()
+    return provider.tuned(bound, args) or provider.pick(bound, args)
 
 
 def stats() -> dict[str, int]:

@@ -38,6 +38,9 @@ class KernelClass(enum.StrEnum):
 class PickSource(enum.StrEnum):
     """Who decided."""
 
+    TUNED = "tuned"
+    MEASURED = "measured"
+    SEARCHED = "searched"
     LEARNED = "learned"
     ANALYTIC = "analytic"
     DEFAULT = "default"
@@ -59,6 +62,14 @@ class ReasonCode(enum.StrEnum):
     UNSUPPORTED_BACKEND = "unsupported_backend"
     INTERPRET_MODE = "interpret_mode"
     DISABLED = "disabled"
+    TUNED_ENTRY = "tuned_entry"
+    MEASURED_BEST = "measured_best"
+    MEASURE_FAILED = "measure_failed"
+    SEARCHED = "searched"
+    USER_RULES = "user_rules"
+    USER_LIST = "user_list"
+    OUTPUT_DIFFERS = "output_differs"
+    STEPPED_ASIDE = "stepped_aside"
     INTERNAL_ERROR = "internal_error"
 
 
@@ -70,6 +81,8 @@ class CandidateOrigin(enum.StrEnum):
     ANALYTIC = "analytic"
     MOVE = "move"
     LOG = "log"
+    TUNED = "tuned"
+    USER = "user"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +155,8 @@ class Pick:
         model_id: Digest of the model that scored, or None.
         n_candidates: How many were ranked.
         shortlist: Best candidates in order, the pick's ranking for a measured choice.
+        shortlist_speedups: Predicted speed-up of each, and its calibrated lower bound;
+            empty where nothing was predicted.
     """
 
     config: Config
@@ -157,3 +172,4 @@ class Pick:
     model_id: str | None = None
     n_candidates: int = 0
     shortlist: tuple[Config, ...] = field(default=())
+    shortlist_speedups: tuple[tuple[float, float], ...] = ()

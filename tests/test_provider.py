@@ -178,11 +178,11 @@ def test_the_autotuner_runs_a_kernel_without_a_benchmark(
     """Through Helion's real dispatch: `ensure_config_exists` asks us, once."""
     asked = []
 
-    def decide(self: Provider, bound: Any, args: Any = None) -> Any:
+    def decide(self: Provider, bound: Any, args: Any = None, **_options: Any) -> Any:
         asked.append(bound)
-        return provider_module._default_pick(bound, ReasonCode.NO_MODEL, "test")
+        return provider_module.default_pick(bound, ReasonCode.NO_MODEL, "test")
 
-    monkeypatch.setattr(Provider, "pick", decide)
+    monkeypatch.setattr(Provider, "answer", decide)
     kernel = helion.kernel(
         scale_rows.fn, autotuner_fn=costmodel.autotuner(), static_shapes=True
     )

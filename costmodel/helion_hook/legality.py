@@ -21,9 +21,19 @@ def normalize(bound: Any, config: Config) -> Config | None:
     """
     with device_of(bound):
         try:
-            return plain_config(bound.config_spec.normalized_config(dict(config)))
+            return plain_config(_normalized(bound.config_spec, config))
         except Exception:  # InvalidConfig, or whatever a malformed value trips
             return None
+
+
+def _normalized(spec: Any, config: Config) -> Any:
+    """A normalized copy; Helion 1.4 only normalizes in place."""
+    copied = getattr(spec, "normalized_config", None)
+    if copied is not None:
+        return copied(dict(config))
+    found = helion_config(config)
+    spec.normalize(found)
+    return found
 
 
 def is_legal(bound: Any, config: Config) -> bool:
@@ -40,6 +50,45 @@ def objections(bound: Any, config: Config) -> list[str]:
     found += _numel_objections(bound, normalized)
     found += _user_objections(bound, config, normalized)
     return found
+
+
+def under_user_rules(bound: Any, config: Config) -> Config | None:
+    """The config as the kernel's author wants it, or None if the author refuses it.
+
+    `autotune_config_overrides` are written over it, then `autotune_config_filter` may
+    rewrite or refuse it, in the order in which Helion's search applies them.
+    """
+    settings = bound.settings
+    overrides = getattr(settings, "autotune_config_overrides", None) or {}
+    ruled = {**config, **{key: plain_value(overrides[key]) for key in overrides}}
+    keep = getattr(settings, "autotune_config_filter", None)
+    if keep is not None:
+        kept = keep(helion_config(ruled))
+        if kept is None:
+            return None
+        ruled = plain_config(kept)
+    return ruled
+
+
+def has_user_rules(bound: Any) -> bool:
+    """Whether the kernel's author overrides or filters configs."""
+    settings = bound.settings
+    return bool(
+        getattr(settings, "autotune_config_overrides", None)
+        or getattr(settings, "autotune_config_filter", None)
+    )
+
+
+def user_seeds(bound: Any) -> tuple[Config, ...]:
+    """`autotune_seed_configs` of the kernel's author, as plain values."""
+    given = getattr(bound.settings, "autotune_seed_configs", None)
+    if given is None:
+        return ()
+    seeds = list(given) if isinstance(given, (list, tuple)) else [given]
+    return tuple(
+        plain_value(seed) if isinstance(seed, dict) else plain_config(seed)
+        for seed in seeds
+    )
 
 
 def _numel_objections(bound: Any, normalized: Config) -> list[str]:

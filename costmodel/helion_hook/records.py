@@ -56,7 +56,7 @@ def _metadata(bound: Any, args: Sequence[object] | None) -> dict[str, Any]:
     from helion.autotuner.base_cache import should_skip_cache
     from helion.autotuner.metrics import KernelMetadata
 
-    values = _bind_args(bound) if args is None else list(args)
+    values = bind_args(bound) if args is None else list(args)
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     settings = bound.settings.to_dict()
     settings["effective_cache_read_bypass"] = should_skip_cache()
@@ -91,7 +91,7 @@ def _source(kernel: Any) -> str:
         return ""
 
 
-def _bind_args(bound: Any) -> list[Any]:
+def bind_args(bound: Any) -> list[Any]:
     """Arguments a kernel was bound with, symbolic sizes replaced by their hints."""
     kept = getattr(bound, "_runtime_tensor_refs_by_name", {})
     names = bound.kernel.signature.parameters

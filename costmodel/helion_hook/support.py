@@ -9,7 +9,7 @@ from typing import Any
 
 from costmodel.types import ReasonCode
 
-SUPPORTED_HELION = ">=1.5,<1.6"
+SUPPORTED_HELION = ">=1.4,<1.6"
 
 # Every private name this file needs; one missing means an unsupported Helion.
 _NEEDED = (
@@ -21,7 +21,7 @@ _NEEDED = (
     ("helion.autotuner.base_search", "BaseAutotuner"),
     ("helion.autotuner.config_spec", "ConfigSpec.create_config_generation"),
     ("helion.autotuner.config_spec", "ConfigSpec.default_config"),
-    ("helion.autotuner.config_spec", "ConfigSpec.normalized_config"),
+    ("helion.autotuner.config_spec", "ConfigSpec.normalize"),
     ("helion.autotuner.config_spec", "ConfigSpec._flat_fields"),
     ("helion.autotuner.metrics", "KernelMetadata.ir_graph"),
     ("helion.runtime.kernel", "BoundKernel.to_triton_code"),
@@ -74,7 +74,7 @@ def _helion_reason() -> str | None:
 
     version = installed_versions()["helion"]
     if version == "absent":
-        return "Helion is not installed: pip install 'helion>=1.5,<1.6'"
+        return f"Helion is not installed: pip install 'helion{SUPPORTED_HELION}'"
     if not SpecifierSet(SUPPORTED_HELION).contains(version, prereleases=True):
         return f"expected Helion {SUPPORTED_HELION}, found {version}"
     for module_name, path in _NEEDED:

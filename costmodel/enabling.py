@@ -1,0 +1,183 @@
+"""Answer for every kernel of a process, with no change to any of them.
+
+`enable` puts one wrapper where Helion decides on a config, `disable` takes it away.
+Who may answer in which situation is one pure function, `plan_for`; docs/plug-in.md
+prints it as a table.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from costmodel import helion_hook
+from costmodel.modes import Answerer
+from costmodel.modes import Mode
+from costmodel.modes import mode_of
+from costmodel.provider import STRICT_VARIABLE
+from costmodel.provider import Provider
+from costmodel.provider import is_disabled
+from costmodel.ranking import pick_from_list
+from costmodel.types import Config
+from costmodel.types import ReasonCode
+
+log = logging.getLogger("costmodel")
+
+
+class Action(enum.Enum):
+    """Whose turn it is."""
+
+    LEAVE = "Helion does what it would do without us"
+    ANSWER = "we answer"
+    ORDER = "we choose from the author's list"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Whose turn it is, whether the GPU may be used, and why."""
+
+    action: Action
+    may_measure: bool = False
+    why: str = ""
+
+
+def plan_for(situation: helion_hook.Situation, *, user_lists: bool) -> Plan:
+    """Whose turn it is.
+
+    Args:
+        situation: What Helion would do.
+        user_lists: Whether kernels with a list of configs are ours too.
+    """
+    why = _not_ours(situation)
+    if why is not None:
+        return Plan(Action.LEAVE, why=why)
+    may_measure = situation.effort != "none" and not situation.is_disallowed
+    if situation.n_user_configs > 1:
+        if not user_lists:
+            return Plan(Action.LEAVE, why="the kernel lists its configs")
+        return Plan(Action.ORDER, may_measure=not situation.is_disallowed)
+    return Plan(Action.ANSWER, may_measure)
+
+
+def _not_ours(situation: helion_hook.Situation) -> str | None:
+    if situation.is_reference:
+        return "the kernel runs in Helion's interpret mode"
+    if situation.backend != "triton":
+        return f"the kernel uses the backend {situation.backend}"
+    if situation.is_forced:
+        return "a search is forced"
+    if situation.n_user_configs == 1:
+        return "the kernel names its config"
+    if situation.effort == "none" or situation.n_user_configs > 1:
+        return None  # Helion asks no autotuner there, so what follows is not consulted
+    if not situation.is_default_autotuner:
+        return "the kernel has an autotuner of its own"
+    if situation.asserts_cache_hit:
+        return "a missing cache entry shall be an error"
+    if situation.hands_off:
+        return "the search is handed to an agent"
+    if situation.aot_mode in ("collect", "measure", "compile"):
+        return f"Helion's AOT workflow is in mode {situation.aot_mode}"
+    return None
+
+
+def enable(
+    mode: Mode | str = Mode.PREDICT,
+    *,
+    model_path: str | os.PathLike[str] | None = None,
+    user_lists: bool = False,
+    verify_output: bool = False,
+) -> None:
+    """Answer for kernels that use Helion's default autotuner, or effort "none".
+
+    Kernels that already run with a config keep it. Where Helion is not imported yet
+    this waits for its import. Calling it again replaces the former call's options.
+
+    Args:
+        mode: One of "predict", "verify", "seed"; nothing is measured at effort "none".
+        model_path: A published model; None means `COSTMODEL_MODEL`, else the bundled
+            one.
+        user_lists: Also choose for kernels with `configs=[a, b, ...]`.
+        verify_output: As for `costmodel.autotuner`.
+
+    Raises:
+        ValueError: There is no such mode.
+    """
+    helion_hook.install(
+        make_decider(
+            mode,
+            model_path=model_path,
+            user_lists=user_lists,
+            verify_output=verify_output,
+        )
+    )
+
+
+def disable() -> None:
+    """Take `enable` back: Helion's function returns, and configs of ours are dropped.
+
+    A kernel that runs with one is asked anew by Helion at its next call; call this
+    while no kernel is running in another thread.
+    """
+    helion_hook.uninstall()
+
+
+def make_decider(
+    mode: Mode | str = Mode.PREDICT,
+    *,
+    model_path: str | os.PathLike[str] | None = None,
+    user_lists: bool = False,
+    verify_output: bool = False,
+) -> helion_hook.Decide:
+    """What Helion's dispatch asks while we are enabled; arguments as for `enable`."""
+    owner = Provider(model_path) if model_path is not None else None
+    answerer = Answerer(mode_of(mode), owner, verify_output=verify_output)
+    return _Decider(answerer, user_lists)
+
+
+class _Decider:
+    """What the wrapper asks."""
+
+    def __init__(self, answerer: Answerer, user_lists: bool) -> None:
+        self._answerer = answerer
+        self._user_lists = user_lists
+
+    def __call__(self, bound: Any, args: Sequence[object]) -> Config | None:
+        try:
+            return self._decide(bound, args)
+        except Exception:
+            if os.environ.get(STRICT_VARIABLE) == "1":
+                raise
+            log.warning("costmodel failed; Helion goes on alone", exc_info=True)
+            return None
+
+    def _decide(self, bound: Any, args: Sequence[object]) -> Config | None:
+        if is_disabled() or helion_hook.refusal(bound) is not None:
+            self._leave(bound, "switched off, or nothing for us")
+            return None
+        situation = helion_hook.situation_of(bound)
+        plan = plan_for(situation, user_lists=self._user_lists)
+        if plan.action is Action.LEAVE:
+            self._leave(bound, plan.why)
+            return None
+        if plan.action is Action.ORDER:
+            return pick_from_list(
+                self._answerer, bound, args, may_measure=plan.may_measure
+            )
+        with_descriptors = (
+            situation.effort != "none" or helion_hook.can_guard_descriptors(bound)
+        )
+        return self._answerer.answer(
+            bound,
+            args,
+            may_measure=plan.may_measure,
+            with_descriptors=with_descriptors,
+        ).config
+
+    def _leave(self, bound: Any, why: str) -> None:
+        log.debug("costmodel: %s left to Helion: %s", bound.kernel.name, why)
+        self._answerer.provider.count_reason(ReasonCode.STEPPED_ASIDE)

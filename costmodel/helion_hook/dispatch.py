@@ -1,0 +1,197 @@
+"""One place in Helion's dispatch where every kernel without a config passes.
+
+`BoundKernel.ensure_config_exists` runs once for each bound kernel, before its first
+launch and inside `torch.compile`, at every effort. While installed, a wrapper asks us
+first; where we have no answer, and after removal, Helion's own function runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from costmodel.helion_hook.plain import helion_config
+from costmodel.types import Config
+
+log = logging.getLogger("costmodel")
+
+Decide = Callable[[Any, Sequence[object]], Config | None]
+"""Gets a bound kernel and the call's arguments; None leaves them to Helion."""
+
+_MODULE = "helion.runtime.kernel"
+_METHOD = "ensure_config_exists"
+
+_lock = threading.RLock()
+_decide: Decide | None = None
+_original: Any = None
+_wrapper: Any = None
+_finder: importlib.abc.MetaPathFinder | None = None
+_answered: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def install(decide: Decide) -> None:
+    """Ask `decide` for every kernel that needs a config, from now on.
+
+    Where Helion is not imported yet, this waits for its import and costs nothing.
+    """
+    global _decide, _finder
+    with _lock:
+        _decide = decide
+        module = sys.modules.get(_MODULE)
+        if module is not None and hasattr(module, "BoundKernel"):
+            _wrap(module)
+        elif _finder is None:
+            _finder = _AfterImport()
+            sys.meta_path.insert(0, _finder)
+
+
+def uninstall() -> None:
+    """Restore Helion's function, and forget the configs that came from us.
+
+    A kernel that runs with a config of ours is asked anew at its next call: no kernel
+    may be running in another thread meanwhile.
+    """
+    global _decide, _finder, _original, _wrapper
+    with _lock:
+        _decide = None
+        if _finder is not None:
+            if _finder in sys.meta_path:
+                sys.meta_path.remove(_finder)
+            _finder = None
+        if _original is not None:
+            owner = sys.modules[_MODULE].BoundKernel
+            if vars(owner).get(_METHOD) is _wrapper:
+                setattr(owner, _METHOD, _original)
+            else:
+                # Somebody wrapped ours: it stays below theirs and only passes on.
+                log.info("costmodel: another wrapper is around ours, which now idles")
+            _original = _wrapper = None
+        for bound, config in list(_answered.items()):
+            if bound._config is config:
+                bound._run = None
+                bound._config = None
+        _answered.clear()
+
+
+def is_installed() -> bool:
+    """Whether kernels ask us now, or will once Helion is imported."""
+    return _decide is not None
+
+
+def _wrap(module: ModuleType) -> None:
+    global _original, _wrapper
+    if _original is not None:
+        return
+    owner: Any = getattr(module, "BoundKernel", None)
+    original = vars(owner).get(_METHOD) if owner is not None else None
+    if original is None or not hasattr(owner, "set_config"):
+        log.info(
+            "costmodel: this Helion has no BoundKernel.%s, kernels are left alone",
+            _METHOD,
+        )
+        return
+
+    @functools.wraps(original)
+    def ensure_config_exists(self: Any, args: Sequence[object]) -> None:
+        decide = _decide
+        if decide is not None and self._config is None:
+            values = self.kernel.normalize_args(*args)
+            config = decide(self, values)
+            if config is not None and _adopt(self, config, values):
+                return
+        original(self, args)
+
+    setattr(owner, _METHOD, ensure_config_exists)
+    _original, _wrapper = original, ensure_config_exists
+
+
+def _adopt(bound: Any, config: Config, args: Sequence[object]) -> bool:
+    """Compile a config of ours, or Helion's default where ours fails to compile."""
+    for chosen in (helion_config(config), bound.config_spec.default_config()):
+        try:
+            bound.set_config(chosen)
+            if bound.settings.autotune_effort == "none":
+                _guard_descriptors(bound, args)
+        except Exception:
+            bound._run = bound._config = None
+            log.warning("costmodel: a config did not compile", exc_info=True)
+            continue
+        with _lock:
+            _answered[bound] = bound._config
+        return True
+    return False
+
+
+def uses_descriptors(config: Config) -> bool:
+    """Whether any access of a config goes through a tensor descriptor."""
+    for knob in ("indexing", "atomic_indexing"):
+        value = config.get(knob)
+        if value == "tensor_descriptor":
+            return True
+        if isinstance(value, list) and "tensor_descriptor" in value:
+            return True
+    return False
+
+
+def can_guard_descriptors(bound: Any) -> bool:
+    """Whether a kernel bound at effort "none" may still turn to descriptors."""
+    extend = getattr(bound.kernel, "_extend_bound_kernel_specializations", None)
+    return extend is not None and bool(getattr(bound, "_cache_managed", False))
+
+
+def _guard_descriptors(bound: Any, args: Sequence[object]) -> None:
+    """Key the kernel by what the descriptors of its config demand of arguments.
+
+    At effort "none" Helion binds with the guards of its default config alone; a config
+    with more descriptors would meet arguments whose layout or alignment they exclude.
+    """
+    if not uses_descriptors(dict(bound._config.config)):
+        return
+    kernel, signature = bound.kernel, bound._base_spec_key
+    if not can_guard_descriptors(bound):
+        raise NotImplementedError(
+            "this Helion cannot guard descriptors after binding: no such config at "
+            'effort "none"'
+        )
+    config = bound._config
+    guards = bound._specialize_extra()
+    kernel._extend_bound_kernel_specializations(bound, signature, guards, args)
+    if bound._run is None:  # Helion retires a kernel whose arguments changed meanwhile
+        bound.set_config(config)
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Wraps Helion's kernel module once it has been executed."""
+
+    def find_spec(
+        self, name: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != _MODULE:
+            return None
+        global _finder
+        sys.meta_path.remove(self)
+        _finder = None
+        spec = importlib.util.find_spec(name)
+        loader = None if spec is None else spec.loader
+        if spec is None or loader is None:
+            return spec
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            with _lock:
+                if _decide is not None:
+                    _wrap(module)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
