@@ -60,6 +60,7 @@ _BUSY_WARPS = 8.0  # on an SM: two a scheduler hide most of an instruction's 4 c
 _PLAIN_INSTRUCTIONS = 1.5  # an operation: itself, and half a move or conversion
 _BASE_REGISTERS = 48.0  # addresses, carries and loop state of such kernels
 _TIE = 1.05  # the estimate does not tell 5 % apart
+_SWIZZLE_BYTES = 128.0
 _SHAPES = 8
 _SHORTLIST = 96  # combinations that the analyser looks at
 
@@ -138,11 +139,15 @@ def _ranked(facts: Facts, grid: _Grid, hardware: Hardware, held: _Held) -> list[
     time_us, keep = _estimate(facts, grid, hardware, held)
     floor_us = _dram_us(facts, hardware)
     time_us = np.maximum(time_us, floor_us)
+    if facts.scatters:
+        order = np.lexsort((time_us, *_unpacking(facts, grid, hardware)))
+        return [int(i) for i in order if keep[i]] or [int(np.argmin(time_us))]
     steps = np.log(time_us / time_us[keep].min() if keep.any() else time_us)
     order = np.lexsort(
         (
             time_us,
             grid.num_warps,
+            _off_swizzle(facts, grid),
             # Where memory decides, the fewest programs read least twice.
             np.where(time_us <= floor_us, _programs(facts, grid), 0.0),
             # Up to three stages a slow load is forgiven; more take room from others.
@@ -151,6 +156,34 @@ def _ranked(facts: Facts, grid: _Grid, hardware: Hardware, held: _Held) -> list[
         )
     )
     return [int(i) for i in order if keep[i]] or [int(np.argmin(time_us))]
+
+
+def _off_swizzle(facts: Facts, grid: _Grid) -> Array:
+    """Doublings between the depth of the tiles and a swizzle's width of 128 bytes."""
+    total = np.zeros_like(grid.num_warps)
+    for dot in facts.dots:
+        if dot.k.knob is not None:
+            depth_bytes = _tile(dot.k, grid) * max(dot.lhs_bytes, dot.rhs_bytes)
+            total = total + np.abs(np.log2(depth_bytes / _SWIZZLE_BYTES))
+    return total
+
+
+def _unpacking(facts: Facts, grid: _Grid, hardware: Hardware) -> tuple[Array, Array]:
+    """Sort keys, the last first, where operands are looked up element by element.
+
+    Every program that shares columns repeats that work, so the fewest programs that
+    fill the SMs are best, and a thread should have 64 elements of it in flight.
+    """
+    programs = _programs(facts, grid)
+    few = np.where(programs < 0.8 * hardware.n_sms, np.inf, programs)
+    looked_up = np.ones_like(programs)
+    for maps in facts.maps:
+        size = np.ones_like(programs)
+        for axis in maps.axes:
+            size = size * _tile(axis, grid)
+        looked_up = np.maximum(looked_up, size * (maps.n_plain > 8))
+    each = looked_up / (32.0 * grid.num_warps)
+    return np.abs(np.log2(each / 64.0)), few
 
 
 def _programs(facts: Facts, grid: _Grid) -> Array:
@@ -215,6 +248,8 @@ def _options(facts: Facts, knob: Knob) -> tuple[int, ...]:
     if not rows and not used:
         return (knob.choices[0],)
     wanted = (_ROWS if rows else _LANES) if knob.on_grid else _STEPS
+    if facts.scatters:
+        wanted = _LANES
     top = power_above(knob.extent)
     sizes = tuple(c for c in knob.choices if c in wanted and c <= max(16, top))
     return sizes or (knob.nearest(min(top, 64)),)
@@ -327,8 +362,8 @@ def _guess(facts: Facts, grid: _Grid) -> _Held:
 
 
 def _results(facts: Facts, grid: _Grid) -> Array:
-    """Bytes of fp32 results that live together: all carried ones, and the largest
-    other one twice (it is converted to be the next product's operand)."""
+    """Bytes of fp32 results that surely live together: the largest carried one, and
+    the largest other one and a half times (it becomes the next product's operand)."""
     carried = np.zeros_like(grid.num_warps)
     passing = np.zeros_like(grid.num_warps)
     for dot in facts.dots:
@@ -336,7 +371,7 @@ def _results(facts: Facts, grid: _Grid) -> Array:
         for axis in dot.batch:
             size = size * _tile(axis, grid)
         if dot.carries:
-            carried = carried + size
+            carried = np.maximum(carried, size)
         else:
             passing = np.maximum(passing, size)
     return carried + 1.5 * passing
