@@ -8,12 +8,14 @@ kept by content (`compile_cache.py`).
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
@@ -35,7 +37,11 @@ from costmodel.compiled_facts import Toolchain
 from costmodel.errors import BindError
 from costmodel.hardware import load_hardware
 from costmodel.kernel_origin import KernelFile
+from costmodel.kernel_origin import KernelText
 from costmodel.kernel_origin import Origin
+from costmodel.program_key import Tools
+from costmodel.program_key import tools_for
+from costmodel.program_key import what_limits
 from costmodel.types import Config
 
 DEFAULT_LIMIT_S = 60.0
@@ -68,6 +74,8 @@ class CompileChecker:
         folder: Where results are kept; None keeps them in the user's cache.
         disassemble: Whether facts hold what the machine code is made of; a quarter of
             a second for each config.
+        expected_keys: Key of the program that each config, by `config_text`, must
+            become; what is missing here may become any.
 
     Raises:
         UnknownHardwareError: No such GPU.
@@ -81,15 +89,18 @@ class CompileChecker:
         limit_s: float = DEFAULT_LIMIT_S,
         folder: Path | None = None,
         disassemble: bool = False,
+        expected_keys: Mapping[str, str] | None = None,
     ) -> None:
-        origin = KernelFile(kernel) if isinstance(kernel, str) else kernel
+        self._origin = KernelFile(kernel) if isinstance(kernel, str) else kernel
+        self._hardware = load_hardware(gpu)
         self._opening = {
-            "kernel": kernel_origin.to_json(origin),
+            "kernel": kernel_origin.to_json(self._origin),
             "arguments": list(arguments),
-            "gpu": load_hardware(gpu).name,
+            "gpu": self._hardware.name,
         }
         self._name = kernel if isinstance(kernel, str) else "the kernel"
-        self._arch = load_hardware(gpu).arch
+        self._tools: Tools | None = None
+        self._expected_keys = expected_keys or {}
         self._limit_s = limit_s
         self._cache = CompileCache(cache_folder() if folder is None else folder)
         self._disassemble = disassemble
@@ -129,24 +140,44 @@ class CompileChecker:
         """Compile one config; None means Helion's default.
 
         Raises:
-            BindError: The kernel does not load or bind, so nothing can be said.
+            BindError: The kernel does not load or bind, or not as expected, so nothing can
+            be said.
         """
-        child = self._started()
         request = {"config": config, "disassemble": self._disassemble}
+        kept_as = self._key_of_text(config)
+        known = kept_as and self._cache.get(kept_as, self._limit_s)
+        if config is not None and known:
+            return Checked(config, known, True)
+        checked, key = self._asked(request)
+        if key is not None and not checked.from_cache:
+            self._cache.put(key, checked.facts)
+        if kept_as is not None:
+            self._cache.put(kept_as, checked.facts)
+        wanted = self._expected_keys.get(config_text(config or {}), key)
+        if key is not None and key != wanted:
+            raise BindError(
+                "expected the child to generate the program that this process "
+                "generates, found another one: the kernel depends on what only this "
+                "process knows"
+            )
+        return checked
+
+    def _asked(self, request: dict[str, Any]) -> tuple[Checked, str | None]:
+        """The child's answer, and the key of the program where it got that far."""
+        child = self._started()
         key: str | None = None
-        asked: Config = {} if config is None else config
+        asked: Config = request["config"] or {}
         try:
             child.tell(request)
             said = child.hear(self._limit_s)
             asked = said["config"] or asked
             if "facts" in said:
-                return Checked(asked, self._facts(said["facts"]), False)
-            program = {**said["program"], "disassembled": self._disassemble}
-            key = cache_key(program)
+                return Checked(asked, self._facts(said["facts"]), False), None
+            key = cache_key({**said["program"], "disassembled": self._disassemble})
             known = self._cache.get(key, self._limit_s)
             child.tell({"go": known is None})
             if known is not None:
-                return Checked(asked, known, True)
+                return Checked(asked, known, True), key
             facts = self._facts(child.hear(self._limit_s)["facts"])
         except ChildTimeoutError:
             self._child = None
@@ -158,9 +189,25 @@ class CompileChecker:
             aborted = key is not None and "signal SIGABRT" in str(death)
             status = CompileStatus.MLIR if aborted else CompileStatus.ERROR
             facts = self._failed(status, str(death))
-        if key is not None:
-            self._cache.put(key, facts)
-        return Checked(asked, facts, False)
+        return Checked(asked, facts, False), key
+
+    def _key_of_text(self, config: Config | None) -> str | None:
+        """A key that needs no child: where the kernel's text says all there is."""
+        if config is None or not isinstance(self._origin, KernelText):
+            return None
+        if self._tools is None:
+            try:
+                self._tools = tools_for(self._hardware)
+            except Exception:  # no Triton here; the child will say so
+                return None
+        return cache_key(
+            {
+                **self._opening,
+                **what_limits(self._hardware, self._tools),
+                "config": config,
+                "disassembled": self._disassemble,
+            }
+        )
 
     def check_all(self, configs: Iterable[Config]) -> Iterator[Checked]:
         """Compile configs one after another, each answer as soon as it is there."""
@@ -211,8 +258,13 @@ class CompileChecker:
 
     def _failed(self, status: CompileStatus, detail: str) -> CompiledFacts:
         return CompiledFacts(
-            status, detail, self._arch, self._toolchain, limit_s=self._limit_s
+            status, detail, self._hardware.arch, self._toolchain, limit_s=self._limit_s
         )
+
+
+def config_text(config: Config) -> str:
+    """Equal for equal configs, in whatever order their knobs come."""
+    return json.dumps(config, sort_keys=True, default=str)
 
 
 def is_sound(facts: CompiledFacts) -> bool:

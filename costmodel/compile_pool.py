@@ -7,7 +7,6 @@ answers come in the order of the list, and whoever has heard enough stops listen
 from __future__ import annotations
 
 import functools
-import json
 import os
 import queue
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from typing import Protocol
 from costmodel.compile_check import DEFAULT_LIMIT_S
 from costmodel.compile_check import Checked
 from costmodel.compile_check import CompileChecker
+from costmodel.compile_check import config_text
 from costmodel.kernel_origin import Origin
 from costmodel.types import Config
 
@@ -142,7 +142,7 @@ class CompilePool:
         asked: dict[str, Future[Checked]] = {}
         is_done = False
         try:
-            keys = [json.dumps(config, sort_keys=True) for config in configs]
+            keys = [config_text(config) for config in configs]
             for key, config in zip(keys, configs, strict=True):
                 if key not in asked:
                     asked[key] = self._threads.submit(self._check, config)

@@ -26,6 +26,7 @@ from costmodel.errors import KernelFileError
 from costmodel.kernel_file import load_kernel
 from costmodel.kernel_source import defined
 from costmodel.kernel_source import parse_kernel
+from costmodel.rebuild import CODE_SETTINGS
 from costmodel.rebuild import kernel_settings
 from costmodel.types import WorkloadRecord
 
@@ -162,7 +163,8 @@ def _text(source: str, settings: Mapping[str, Any]) -> KernelText:
             "expected the source of one kernel that reaches for nothing but tensor "
             "functions and its arguments, found other: name its file instead"
         )
-    return KernelText(source, dict(settings))
+    kept = (*CODE_SETTINGS, "index_dtype")
+    return KernelText(source, {k: settings[k] for k in kept if k in settings})
 
 
 @contextmanager

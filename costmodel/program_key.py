@@ -74,6 +74,13 @@ def program_of(
         "code": what_runs(code),
         "globals": _globals(code),
         "arguments": list(arguments),
+        **what_limits(hardware, tools),
+    }
+
+
+def what_limits(hardware: Hardware, tools: Tools) -> dict[str, Any]:
+    """What the GPU and the compilers bring to it, the program apart."""
+    return {
         "arch": hardware.arch,
         "limits": [
             hardware.smem_per_cta_bytes,

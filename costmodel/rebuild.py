@@ -20,6 +20,7 @@ from costmodel.arguments import DTYPES
 from costmodel.arguments import Argument
 from costmodel.arguments import ScalarArgument
 from costmodel.arguments import TensorArgument
+from costmodel.arguments import contiguous_strides
 from costmodel.arguments import format_argument
 from costmodel.errors import BindError
 from costmodel.hardware import match_hardware
@@ -33,7 +34,7 @@ from costmodel.types import WorkloadRecord
 _MAX_GUESSES = 4
 # Settings that change what Helion generates, hence its default; the others in a log
 # say how it searched. `index_dtype` is logged as text and handled apart.
-_SETTINGS = (
+CODE_SETTINGS = (
     "allow_warp_specialize",
     "debug_dtype_asserts",
     "disable_autotuner_heuristics",
@@ -198,7 +199,7 @@ def kernel_settings(logged: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     import torch
 
-    settings = {name: logged[name] for name in _SETTINGS if name in logged}
+    settings = {name: logged[name] for name in CODE_SETTINGS if name in logged}
     index_dtype = logged.get("index_dtype")
     if index_dtype is not None:
         dtype = getattr(torch, str(index_dtype).removeprefix("torch."), None)
@@ -285,5 +286,6 @@ def _logged_strides(
             strides = node.get("concrete_stride") or ()
             same = node.get("concrete_shape") == list(shape)
             if same and all(isinstance(s, int) and s > 0 for s in strides):
-                return tuple(strides)
+                found = tuple(strides)
+                return None if found == contiguous_strides(shape) else found
     return None
