@@ -6,7 +6,8 @@
 3. Warps leave a thread about 32 values of the row: fewer waste lanes in the final
    exchange, more spill once several tiles are live.
 4. Where the reduced axis is not the contiguous one (a column sum), lanes go along the
-   contiguous axis and the loop walks the other.
+   contiguous axis and the loop walks the other, in chunks that keep as many bytes in
+   flight as memory needs to be busy: such loops have no other prefetch.
 5. A loop over rows inside a block of rows (backward norms) takes few rows at a time,
    and the block is as large as one program for each SM slot allows.
 """
@@ -28,6 +29,7 @@ from costmodel.heuristics.fill import shrink_to_fill
 from costmodel.heuristics.fill import tile_elements
 from costmodel.heuristics.fill import warps_for
 from costmodel.heuristics.fill import work_elements
+from costmodel.heuristics.tiles import MEMORY_LATENCY_US
 from costmodel.types import Config
 
 _VALUES_PER_THREAD = (
@@ -35,11 +37,16 @@ _VALUES_PER_THREAD = (
 )
 _TILE = 4096  # elements that short rows are packed to
 _LONGEST_ROW = 16384  # in registers: 32 warps of 16 values, or 16 of 32
-_CHUNK = 4096  # of a longer row
+# Of a longer row. In chunks of 4096 seven kernels with long rows ran 1.08 to 1.68 times
+# faster than Helion's 16384 at once (H200, 2026-11); with 16384 and half the warps 0.82
+# to 1.47: more programs fit an SM, and one's exchange hides behind another's loads.
+_CHUNK = 4096
+_LONGEST_COLUMN = 16384  # elements of a column sum's tile: 16 warps of 32 values
 _COLUMN_LANES = (
     64  # contiguous elements of a column sum's tile: two 64-byte reads of bf16
 )
 _PROGRAMS_PER_SM = 4
+_IN_FLIGHT = 1.5  # times what an idle memory needs: latency grows under load
 
 
 def propose_reduction(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
@@ -196,7 +203,7 @@ def _sizes(
         is_inner = knob.slot == lane
         if is_inner or knob in reduced:
             whole = power_above(knob.extent)
-            longest = chunk if whole > chunk else whole
+            longest = min(chunk, _CHUNK) if whole > chunk else whole
             # A reduced axis that is not contiguous is walked: lanes go elsewhere.
             width = longest if is_inner else min(longest, _TILE // _COLUMN_LANES)
             sizes[knob.slot] = knob.nearest(width)
@@ -219,7 +226,33 @@ def _sizes(
     floors = {knob.slot: 16 for knob in columns}
     slots = [k.slot for k in (*reversed(others), *columns)]
     wanted = hardware.n_sms * _PROGRAMS_PER_SM / max(1.0, rows)
-    return shrink_to_fill(facts, sizes, slots, wanted, floors)
+    sizes = shrink_to_fill(facts, sizes, slots, wanted, floors)
+    if columns and len(reduced) == 1 and reduced[0].slot != lane:
+        knob = reduced[0]
+        deep = _rows_in_flight(facts, hardware, sizes, knob) * rows
+        sizes[knob.slot] = knob.nearest(
+            max(sizes[knob.slot], min(power_below(deep), power_above(knob.extent)))
+        )
+    return sizes
+
+
+def _rows_in_flight(
+    facts: Facts, hardware: Hardware, sizes: dict[int, int], knob: Knob
+) -> float:
+    """Rows of a column sum's chunk whose loads keep memory busy (Little's law)."""
+    busy_bytes = hardware.dram_gb_per_s * 1e3 * MEMORY_LATENCY_US / hardware.n_sms
+    resident = min(programs_of(facts, sizes) / hardware.n_sms, 16.0)
+    per_program = _IN_FLIGHT * busy_bytes / max(resident, 0.5)
+    row_bytes, elements = 0, 1
+    for access in facts.accesses:
+        slots = knobs_of(access)
+        if knob.slot in slots and not access.is_store:
+            lanes = 1
+            for slot in slots:
+                lanes *= sizes[slot] if slot != knob.slot else 1
+            row_bytes += lanes * access.item_bytes
+            elements = max(elements, lanes)
+    return min(per_program / max(1, row_bytes), _LONGEST_COLUMN / elements)
 
 
 def _words(
