@@ -140,8 +140,7 @@ class CompileChecker:
         """Compile one config; None means Helion's default.
 
         Raises:
-            BindError: The kernel does not load or bind, or not as expected, so nothing can
-            be said.
+            BindError: The kernel does not load or bind, or not as expected.
         """
         request = {"config": config, "disassemble": self._disassemble}
         kept_as = self._key_of_text(config)

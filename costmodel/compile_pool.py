@@ -10,7 +10,7 @@ import functools
 import os
 import queue
 from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Generator
 from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import ThreadPoolExecutor
@@ -126,7 +126,9 @@ class CompilePool:
         for checker in self._made:
             checker.close()
 
-    def check_in_order(self, configs: Sequence[Config]) -> Iterator[Checked]:
+    def check_in_order(
+        self, configs: Sequence[Config]
+    ) -> Generator[Checked, None, None]:
         """Compile in parallel, answer in order, each as soon as those before it.
 
         Closing the iterator early ends the children that are still at work, and the

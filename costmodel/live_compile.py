@@ -9,7 +9,7 @@ makes another program of the kernel than we do.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Generator
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -93,7 +93,9 @@ class LiveCompiler:
     def __exit__(self, *_exception: object) -> None:
         self._pool.close()
 
-    def check_in_order(self, configs: Sequence[Config]) -> Iterator[Checked]:
+    def check_in_order(
+        self, configs: Sequence[Config]
+    ) -> Generator[Checked, None, None]:
         """What the compiler says of each; closing the iterator early ends it all.
 
         Raises:

@@ -54,6 +54,7 @@ class ReasonCode(enum.StrEnum):
     GAIN_BELOW_MARGIN = "gain_below_margin"
     OUT_OF_RANGE = "out_of_range"
     NO_HELION_RULE = "no_helion_rule"
+    COMPILE_REFUSED = "compile_refused"
     NO_MODEL = "no_model"
     MODEL_REFUSED = "model_refused"
     UNKNOWN_KERNEL = "unknown_kernel"
