@@ -86,6 +86,11 @@ def _data_commands(commands: Commands) -> None:
     )
     collect.set_defaults(run="costmodel.cli_collect:collect", takes_rest=True)
 
+    measured = commands.add_parser(
+        "bench", help="time picks against Helion's default on a GPU", add_help=False
+    )
+    measured.set_defaults(run="costmodel.cli_bench:bench", takes_rest=True)
+
 
 def _identity_options(command: argparse.ArgumentParser) -> None:
     """Options for logs of Helion before 1.2, which do not say what they are of."""
@@ -181,12 +186,54 @@ def _kernel_commands(commands: Commands) -> None:
     check.add_argument("--json", action="store_true")
     check.set_defaults(run="costmodel.cli_check:check")
 
+    _serving_commands(commands)
+
     doctor = commands.add_parser(
         "doctor", help="versions, hooks, model and GPU of this machine"
     )
     doctor.add_argument("--model", metavar="FILE", help="default: the bundled one")
     doctor.add_argument("--json", action="store_true")
     doctor.set_defaults(run="costmodel.cli_kernel:doctor")
+
+
+def _serving_commands(commands: Commands) -> None:
+    export = commands.add_parser(
+        "export", help="write configs for many shapes in files that others read"
+    )
+    export.add_argument("kernel", metavar="FILE.py:KERNEL", nargs="?")
+    export.add_argument("--list", metavar="FILE", help="kernels and shapes, TOML or JSON")
+    export.add_argument(
+        "--shape",
+        nargs="+",
+        action="append",
+        default=[],
+        dest="shapes",
+        metavar="SPEC",
+        help="one set of arguments; sizes may be named: 'bf16[tokens,4096]'",
+    )
+    export.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        dest="sizes",
+        metavar="NAME=1,64",
+        help="values of a named size; every combination is one shape",
+    )
+    export.add_argument(
+        "--layout",
+        choices=("aot", "folders", "kernels", "decorator"),
+        default="aot",
+        help="aot: Helion's own; folders: KERNEL/GPU.json with keys; kernels: "
+        "KERNEL.json with GPUs; decorator: one line to paste (default: %(default)s)",
+    )
+    export.add_argument("--output", metavar="DIR")
+    export.add_argument("--gpu", default="H200", help="default: %(default)s")
+    export.add_argument("--gpu-file", metavar="NAME", help="such as nvidia_h200")
+    export.add_argument("--max-configs", type=int, metavar="N", help="of each kernel")
+    export.add_argument("--model", metavar="FILE", help="default: the bundled one")
+    export.add_argument("--dry-run", action="store_true", help="write nothing")
+    export.add_argument("--json", action="store_true")
+    export.set_defaults(run="costmodel.cli_export:export")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

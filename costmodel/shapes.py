@@ -157,7 +157,8 @@ def pick_shapes(
         BindError: Helion refuses a shape.
     """
     cases = [
-        ShapeCase(tuple(spec_of(arg) for arg in args), weight) for args, weight in shapes
+        ShapeCase(tuple(spec_of(arg) for arg in args), weight)
+        for args, weight in shapes
     ]
     table = make_loss_table(kernel, cases, target_of(gpu), Provider(model_path))
     bound_log = math.log1p(worst_loss)
