@@ -161,6 +161,12 @@ def _kernel_commands(commands: Commands) -> None:
         command.add_argument("--json", action="store_true")
         command.set_defaults(run=f"costmodel.cli_kernel:{name}")
 
+    # As with `collect`: its options are read by the command itself.
+    analysed = commands.add_parser(
+        "analyse", help="show what a kernel is: class, loops, tiles, time", add_help=False
+    )
+    analysed.set_defaults(run="costmodel.cli_analyse:analyse", takes_rest=True)
+
     check = commands.add_parser("check", help="compile configs for a GPU without it")
     check.add_argument("kernel", metavar="FILE.py:KERNEL")
     check.add_argument(
