@@ -103,26 +103,31 @@ def accumulator_registers(tiles: Tiles) -> Array:
     return tiles.m * tiles.n / (32.0 * tiles.num_warps)
 
 
-def matmul_us(problem: Problem, tiles: Tiles, hardware: Hardware) -> Array:
-    """Relative time of each choice in microseconds; float64[n], > 0."""
+def occupancy(
+    problem: Problem, tiles: Tiles, hardware: Hardware
+) -> tuple[Array, Array]:
+    """Tiles that one SM must do, and programs at work on it together; float64[n]."""
     rows = np.ceil(problem.m / tiles.m)
     columns = np.ceil(problem.n / tiles.n)
-    steps = np.ceil(problem.k / tiles.k)
-    # Tiles one SM must do, in whole programs.
     if problem.in_one_program:
-        per_sm = rows * columns * np.ceil(problem.programs / hardware.n_sms)
-        resident_limit = np.full_like(
-            per_sm, np.ceil(problem.programs / hardware.n_sms)
-        )
+        programs = np.ceil(problem.programs / hardware.n_sms)
+        per_sm = rows * columns * programs
+        most = np.full_like(per_sm, programs)
     else:
         per_sm = np.ceil(rows * columns * problem.programs / hardware.n_sms)
-        resident_limit = per_sm
+        most = per_sm
     by_smem = hardware.smem_per_sm_bytes / (shared_bytes(problem, tiles) + 1024.0)
     by_threads = hardware.max_threads_per_sm / (32.0 * tiles.num_warps)
     registers = (accumulator_registers(tiles) + 56.0) * 32.0 * tiles.num_warps
     by_registers = hardware.regs_per_sm / registers
     resident = np.minimum(np.minimum(by_smem, by_threads), by_registers)
-    resident = np.clip(np.floor(resident), 1.0, np.maximum(resident_limit, 1.0))
+    return per_sm, np.clip(np.floor(resident), 1.0, np.maximum(most, 1.0))
+
+
+def matmul_us(problem: Problem, tiles: Tiles, hardware: Hardware) -> Array:
+    """Relative time of each choice in microseconds; float64[n], > 0."""
+    steps = np.ceil(problem.k / tiles.k)
+    per_sm, resident = occupancy(problem, tiles, hardware)
 
     flop = 2.0 * tiles.m * tiles.n * steps * tiles.k
     rate = mma_rate(hardware, problem.rate, tiles.m, tiles.n, tiles.num_warps)
