@@ -163,7 +163,7 @@ def _kernel_commands(commands: Commands) -> None:
 
     # As with `collect`: its options are read by the command itself.
     analysed = commands.add_parser(
-        "analyse", help="show what a kernel is: class, loops, tiles, time", add_help=False
+        "analyse", help="show what a kernel is: class, loops, tiles", add_help=False
     )
     analysed.set_defaults(run="costmodel.cli_analyse:analyse", takes_rest=True)
 
@@ -240,6 +240,34 @@ def _serving_commands(commands: Commands) -> None:
     export.add_argument("--dry-run", action="store_true", help="write nothing")
     export.add_argument("--json", action="store_true")
     export.set_defaults(run="costmodel.cli_export:export")
+
+    migrate = commands.add_parser(
+        "migrate", help="make config files of other Helion versions current"
+    )
+    migrate.add_argument("files", metavar="FILE", nargs="+", help="JSON or *.best_config")
+    migrate.add_argument(
+        "--kernel", metavar="FILE.py:KERNEL", help="what the configs are for"
+    )
+    migrate.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        dest="args",
+        metavar="SPEC",
+        help="its arguments; sizes may be named as in the entries' keys",
+    )
+    migrate.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        dest="sizes",
+        metavar="NAME=64",
+        help="a named size, for entries whose key lacks it",
+    )
+    migrate.add_argument("--gpu", default="H200", help="default: %(default)s")
+    migrate.add_argument("--output", metavar="DIR", help="write the current files here")
+    migrate.add_argument("--json", action="store_true")
+    migrate.set_defaults(run="costmodel.cli_migrate:migrate")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -196,6 +196,8 @@ class _LoggedRun:
             model = LearnedModel.load(self.options.model)
             choice = choose_among(self.recorded, model)
         except CostModelError as error:
+            if self.options.model is not None:
+                raise  # asked for by name
             words = {"source": "default", "reason": "no_model", "detail": str(error)}
             return default, words
         return choice.index, {
