@@ -121,6 +121,7 @@ class Access:
         strides: In elements, by dimension of the tensor.
         is_gather: Whether an index comes from data.
         is_scattered: Whether neighbours in the tile are looked up one by one.
+        shifted: Slots of knobs along which it is read beside the tile's own place.
         indexing_slot: Its entry of `indexing`, or None for an atomic.
         eviction_slot: Its entry of `load_eviction_policies`, or None.
         in_loop: Whether a device loop repeats it.
@@ -133,6 +134,7 @@ class Access:
     strides: tuple[int, ...]
     is_gather: bool
     is_scattered: bool
+    shifted: frozenset[int]
     indexing_slot: int | None
     eviction_slot: int | None
     in_loop: bool
@@ -235,6 +237,18 @@ class Facts:
         return any(
             a.in_loop and a.is_scattered and not a.is_store for a in self.accesses
         )
+
+    def stencil_slot(self) -> int | None:
+        """Knob along which one tensor is read at several offsets, lanes left out."""
+        lane = self.lane_slot()
+        reads: dict[tuple[str, int], int] = {}
+        for access in self.accesses:
+            for slot in access.shifted - {lane}:
+                if not access.is_store:
+                    key = access.tensor, slot
+                    reads[key] = reads.get(key, 0) + 1
+        repeated = [slot for (_, slot), count in reads.items() if count > 1]
+        return min(repeated, default=None)
 
     def contiguous_slots(self) -> tuple[int, ...]:
         """Knobs along which some tensor is contiguous, the most accesses first."""

@@ -242,6 +242,12 @@ def _access(graph: KernelGraph, entry: EmittedAccess) -> Access | None:
             and dim.tile in graph.by_symbol
             for dim in access.dims
         ),
+        shifted=frozenset(
+            axis.knob
+            for dim, axis in zip(access.dims, axes, strict=True)
+            if dim.kind is DimKind.AFFINE and dim.unit and axis is not None
+            if axis.knob is not None
+        ),
         indexing_slot=None if access.kind is OpKind.ATOMIC else entry.indexing_slot,
         eviction_slot=entry.eviction_slot,
         in_loop=graph.regions[access.graph_id].kind is RegionKind.LOOP,
