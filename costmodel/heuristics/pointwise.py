@@ -50,8 +50,8 @@ def propose_pointwise(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
     squares = _transposing(facts)
     heavy = facts.n_special >= _SPECIAL_HEAVY
     run = _run(main, vector)
-    # Pairs side by side (rotary): each load is 4 bytes. With 4 or 8 values a thread, not
-    # 16 or 32, three shapes ran 2.1 to 5.8 times faster (H200, 2026-11).
+    # Pairs side by side (rotary): each load is 4 bytes. With 4 or 8 values a thread and
+    # not 16 or 32, three shapes ran 2.1 to 5.8 times faster (H200, 2026-11).
     n_vectors = 1 if heavy else 2
     usual = 4 * 32 * run * n_vectors
     total = main.elements / (hardware.n_sms * _PROGRAMS_PER_SM)
