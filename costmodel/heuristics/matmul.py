@@ -128,6 +128,8 @@ def ranked_tiles(
         (
             tiles.num_warps,
             -tiles.n,
+            # Alone on its SM, a large tile wants a second warp group to hide behind.
+            np.where(at_once & (tiles.m * tiles.n >= 16384), -tiles.num_warps, 0.0),
             np.where(at_once, -tiles.num_stages, 0.0),
             np.abs(off_swizzle),
             # Six stages of depth 128 instead of four: 1.12 to 1.2 (H200, 2026-11).

@@ -57,6 +57,8 @@ def propose_reduction(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
     if _splits(facts):
         return _split_drafts(facts, base, hardware)
     nested = _nested_rows(facts)
+    # A column's values add up in one thread, so more of them cost no exchange.
+    columns = any(k.slot == facts.lane_slot() for k in facts.grid_knobs)
     drafts: list[Draft] = []
     for rows, chunk, values in _plans(facts):
         sizes = _sizes(facts, hardware, nested, rows, chunk)
@@ -65,7 +67,7 @@ def propose_reduction(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
         for extent, loop in zip(facts.row_extents, row_loops, strict=True):
             if loop is not None:
                 tile = max(1, tile * loop // power_above(extent))
-        num_warps = warps_for(tile, values)
+        num_warps = warps_for(tile, values * (2 if columns else 1))
         config = changed(
             with_blocks(base, sizes),
             num_warps=num_warps,
@@ -218,13 +220,13 @@ def _sizes(
     walked = [k for k in facts.loop_knobs if k not in reduced and k.slot != lane]
     others = [*(k for k in facts.grid_knobs if k not in columns), *walked]
     left = max(1.0, rows * _TILE / per_row)
-    for knob in reversed(others):
+    for knob in _by_sharing(facts, others):
         sizes[knob.slot] = knob.nearest(
             min(power_below(left), power_above(knob.extent))
         )
         left = max(1.0, left / sizes[knob.slot])
     floors = {knob.slot: 16 for knob in columns}
-    slots = [k.slot for k in (*reversed(others), *columns)]
+    slots = [k.slot for k in (*_by_sharing(facts, others), *columns)]
     wanted = hardware.n_sms * _PROGRAMS_PER_SM / max(1.0, rows)
     sizes = shrink_to_fill(facts, sizes, slots, wanted, floors)
     if columns and len(reduced) == 1 and reduced[0].slot != lane:
@@ -234,6 +236,16 @@ def _sizes(
             max(sizes[knob.slot], min(power_below(deep), power_above(knob.extent)))
         )
     return sizes
+
+
+def _by_sharing(facts: Facts, knobs: list[Knob]) -> list[Knob]:
+    """Knobs to pack rows along: first those that share weights, then inner ones."""
+
+    def shared(knob: Knob) -> int:
+        loads = [a for a in facts.accesses if not a.is_store and len(knobs_of(a)) > 0]
+        return sum(knob.slot not in knobs_of(access) for access in loads)
+
+    return sorted(knobs, key=lambda knob: (-shared(knob), -knob.slot))
 
 
 def _rows_in_flight(
