@@ -333,6 +333,22 @@ def _by_program(
     return chosen
 
 
+def asked_descriptors(
+    graph: KernelGraph, configs: Sequence[Config], tiles: Tiles
+) -> dict[int, Sizes]:
+    """1 where a config asks for a descriptor, by index of the access that may get it."""
+    found: dict[int, Sizes] = {}
+    name = "tensor_descriptor"
+    wanted = _table(configs, "indexing", name, graph.n_memory_slots)
+    atomics = _table(configs, "atomic_indexing", name, graph.n_atomic_slots)
+    for index, access in enumerate(graph.accesses):
+        table = atomics if access.kind is OpKind.ATOMIC else wanted
+        asked = _by_program(graph, tiles, table, access.slot, access.rolled_slot)
+        if asked.any():
+            found[index] = asked
+    return found
+
+
 def _indexing(
     graph: KernelGraph, configs: Sequence[Config], tiles: Tiles
 ) -> dict[str, Sizes]:

@@ -11,18 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from costmodel.features.dottiles import WGMMA_MIN_ROWS
-from costmodel.features.dottiles import WGMMA_MIN_THREADS
 from costmodel.features.graph import KernelGraph
-from costmodel.features.knobs import DEFAULT_NUM_STAGES
 from costmodel.features.knobs import DEFAULT_NUM_WARPS
 from costmodel.features.knobs import number
-from costmodel.features.knobs import range_values
 from costmodel.features.liveness import LiveBytes
 from costmodel.features.ops import OpKind
 from costmodel.features.regions import RegionKind
+from costmodel.features.shared import shared_memory
 from costmodel.features.staging import StagingPlan
 from costmodel.features.symbols import Sizes
 from costmodel.features.tiles import Tiles
@@ -97,7 +93,7 @@ def estimate_resources(
     n = tiles.n
     warps = np.maximum(number(configs, "num_warps", DEFAULT_NUM_WARPS), 1.0)
     threads = warps * float(hardware.warp_size)
-    shared = _shared_memory(graph, plan, tiles, configs, threads, hardware)
+    shared = shared_memory(graph, plan, tiles, configs, threads, hardware)
     smem = shared.total
     has_dot = bool(graph.dots)
     base = _BASE_REGISTERS_DOT if has_dot else _BASE_REGISTERS
@@ -155,85 +151,3 @@ def _address_registers(graph: KernelGraph, tiles: Tiles, threads: Sizes) -> Size
             total = total + 2.0 * np.ceil(bytes_per_thread / 16.0)
         worst = np.maximum(worst, total)
     return worst
-
-
-@dataclass(frozen=True, slots=True)
-class _Shared:
-    total: Sizes
-    floor: Sizes
-    ring: Sizes
-    stage: Sizes
-    stages: Sizes
-
-
-def _shared_memory(
-    graph: KernelGraph,
-    plan: StagingPlan,
-    tiles: Tiles,
-    configs: Sequence[Config],
-    threads: Sizes,
-    hardware: Hardware,
-) -> _Shared:
-    """Shared memory of n configs, by the region that needs most."""
-    stages_knob = np.maximum(number(configs, "num_stages", DEFAULT_NUM_STAGES), 1.0)
-    range_stages = range_values(plan.range_slots, configs, "range_num_stages")
-    total, floor = np.zeros(tiles.n), np.zeros(tiles.n)
-    best_ring, stage_bytes, stages_of = total, total, np.ones(tiles.n)
-    for region in plan.regions:
-        own = range_stages.get(region.graph_id, np.zeros(1))
-        stages = np.where(own > 0.0, own, stages_knob)
-        operands = [tiles.numel(shape) * float(item) for shape, item in region.staged]
-        stage, largest = np.zeros(1), np.zeros(1)
-        for size in operands:
-            stage, largest = stage + size, np.maximum(largest, size)
-        resident = np.zeros(1)
-        for shape, itemsize in region.resident:
-            resident = resident + tiles.numel(shape) * float(itemsize)
-        if not region.has_dot:
-            # Triton stages loads of a loop without a dot only if the loop itself asks
-            # for stages (pipeliner, loops with tt.num_stages).
-            ring = stage * np.where(own > 1.0, own - 1.0, 0.0)
-        elif not region.is_loop:
-            ring = stage
-        else:
-            # A warp-group MMA reads its operands while the next stage lands, so every
-            # stage has a buffer; older MMA copies them to registers first and needs
-            # one less. Measured: m32 n128 k128 x 6 stages bf16 runs with 227 KiB.
-            is_async = _all_wgmma(graph, region.graph_id, tiles, threads, hardware)
-            depth = np.where(is_async, stages, stages - 1.0)
-            # Without stages one operand is dead before the next is written.
-            ring = np.where(depth >= 1.0, stage * np.maximum(depth, 1.0), largest)
-            ring = np.where(stages <= 1.0, largest, ring)
-        larger = ring > best_ring
-        stage_bytes = np.where(larger, stage, stage_bytes)
-        stages_of = np.where(larger, stages, stages_of)
-        best_ring = np.maximum(best_ring, ring)
-        total = np.maximum(total, ring + resident)
-        floor = np.maximum(floor, ring)
-    epilogue = np.zeros(1)
-    if graph.dots:
-        for access in graph.accesses:
-            is_store = access.kind in (OpKind.STORE, OpKind.ATOMIC)
-            if is_store and len(access.shape) >= 2:
-                stored = tiles.numel(access.shape) * float(access.itemsize)
-                epilogue = np.maximum(epilogue, stored)
-    return _Shared(
-        np.maximum(total, epilogue), floor, best_ring, stage_bytes, stages_of
-    )
-
-
-def _all_wgmma(
-    graph: KernelGraph,
-    graph_id: int,
-    tiles: Tiles,
-    threads: Sizes,
-    hardware: Hardware,
-) -> npt.NDArray[np.bool_]:
-    """Whether every dot of a region is large enough for warp-group MMA."""
-    if not (hardware.has_wgmma or hardware.has_tcgen05):
-        return np.zeros(1, dtype=np.bool_)
-    found = threads >= WGMMA_MIN_THREADS
-    for dot in graph.dots:
-        if dot.graph_id == graph_id:
-            found = found & (tiles.dim(dot.m) >= WGMMA_MIN_ROWS)
-    return found

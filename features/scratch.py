@@ -1,0 +1,189 @@
+"""Shared memory for changes of layout and reductions where no dot is involved.
+
+Elements that threads of one warp hand to another pass through shared memory: partial
+results of a reduction, a vector that meets a tile, a tile that is loaded one way and
+stored another. Each comes and goes, so the largest counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.features.graph import KernelGraph
+from costmodel.features.indices import DimKind
+from costmodel.features.knobs import active_weight
+from costmodel.features.layouts import VECTOR_BYTES
+from costmodel.features.layouts import Bits
+from costmodel.features.layouts import Layout
+from costmodel.features.layouts import bits
+from costmodel.features.layouts import blocked
+from costmodel.features.layouts import conversion_bytes
+from costmodel.features.memory import Access
+from costmodel.features.ops import OpKind
+from costmodel.features.symbols import Sizes
+from costmodel.features.tiles import Tiles
+
+_PARTIAL_BYTES = 4.0  # reductions run in 32 bits
+_POINTER_BYTES = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """How an access walks its tile.
+
+    Attributes:
+        place: Dimension of the tile that is contiguous in memory, or None.
+        is_scattered: Whether memory decides the index along it.
+    """
+
+    place: int | None
+    is_scattered: bool
+
+
+def walk_of(access: Access) -> _Walk:
+    """Which dimension of an access's tile is contiguous."""
+    kept = [d for d in access.dims if d.kind not in (DimKind.SCALAR, DimKind.CONST)]
+    if len(kept) != len(access.shape):
+        return _Walk(len(access.shape) - 1, False)
+    for place, dim in enumerate(kept):
+        if dim.stride == "1":
+            return _Walk(place, dim.kind is DimKind.GATHER)
+    return _Walk(None, False)
+
+
+def tile_order(rank: int, walk: _Walk) -> tuple[int, ...]:
+    """Dimensions of a tile, the one whose elements a thread takes together first."""
+    if walk.place is None or walk.is_scattered:
+        return tuple(range(rank))
+    rest = [d for d in reversed(range(rank)) if d != walk.place]
+    return (walk.place, *rest)
+
+
+class Scratch:
+    """Layouts of a kernel's tiles in n configs, and what changing them takes."""
+
+    def __init__(
+        self, graph: KernelGraph, tiles: Tiles, warps: Bits, threads: Sizes
+    ) -> None:
+        self.graph, self.tiles = graph, tiles
+        self.warps, self.threads = warps, threads
+        self._walks = {i: walk_of(a) for i, a in enumerate(graph.accesses)}
+        self._vectors = self._find_vectors()
+        self._shapes = tuple(
+            dict.fromkeys(
+                [a.shape for a in graph.accesses]
+                + [one.shape for one in graph.reductions]
+                + [one.shape for one in graph.elementwise]
+            )
+        )
+        self._rank = max((len(shape) for shape in self._shapes), default=0)
+
+    def largest(self) -> Sizes:
+        """The most that any change of layout or reduction takes."""
+        most = np.zeros(1)
+        for one in self.graph.reductions:
+            most = np.maximum(most, self._reduction(one.shape, one.over, one.is_scan))
+        for index, access in enumerate(self.graph.accesses):
+            active = active_weight(self.graph, self.tiles, index)
+            if not active.any():
+                continue
+            most = np.maximum(most, active * self._access(index, access))
+        return most
+
+    def _vector(self, index: int, access: Access) -> Sizes:
+        """A vector that meets a larger tile, whose layout has it spread otherwise."""
+        shape = access.shape
+        numel, item = self.tiles.numel(shape), float(access.itemsize)
+        own = self._layout(
+            shape, self._walks[index], self._own_vector(index, access)
+        )
+        for tile in self._shapes:
+            places = _places(shape, tile)
+            if len(tile) <= len(shape) or places is None:
+                continue
+            main = self.main_layout(tile)
+            part = Layout(
+                tuple(main.registers[p] for p in places),
+                tuple(main.warps[p] for p in places),
+            )
+            return conversion_bytes(own, part, numel, item)
+        return np.zeros(1)
+
+    def _find_vectors(self) -> Mapping[tuple[tuple[str, ...], int | None], Bits]:
+        """Widest vector, log2 of elements, by tile and contiguous dimension."""
+        found: dict[tuple[tuple[str, ...], int | None], Bits] = {}
+        for index, access in enumerate(self.graph.accesses):
+            key = (access.shape, self._walks[index].place)
+            known = found.get(key, np.zeros(1, dtype=np.int64))
+            found[key] = np.maximum(known, self._own_vector(index, access))
+        return found
+
+    def _own_vector(self, index: int, access: Access) -> Bits:
+        walk = self._walks[index]
+        if walk.place is None or walk.is_scattered or not access.shape:
+            return np.zeros(1, dtype=np.int64)
+        widest = int(np.log2(VECTOR_BYTES / min(VECTOR_BYTES, access.itemsize)))
+        run = bits(self.tiles.dim(access.shape[walk.place]))
+        each = bits(self.tiles.numel(access.shape) / self.threads)
+        return np.minimum(np.minimum(run, widest), each)
+
+    def _layout(self, shape: tuple[str, ...], walk: _Walk, vector: Bits) -> Layout:
+        dims = [bits(self.tiles.dim(part)) for part in shape]
+        return blocked(dims, tile_order(len(shape), walk), vector, self.warps)
+
+    def main_layout(self, shape: tuple[str, ...]) -> Layout:
+        """Layout in which a tile is computed: that of its first load."""
+        for index, access in enumerate(self.graph.accesses):
+            walk = self._walks[index]
+            if access.shape == shape and not walk.is_scattered:
+                return self._layout(shape, walk, self._vectors[shape, walk.place])
+        walk = _Walk(len(shape) - 1, False)
+        each = bits(self.tiles.numel(shape) / self.threads)
+        return self._layout(shape, walk, np.minimum(each, 2))
+
+    def _reduction(
+        self, shape: tuple[str, ...], over: tuple[str, ...], is_scan: bool
+    ) -> Sizes:
+        if not shape:
+            return np.zeros(1)
+        axis = len(shape) - 1
+        for place, part in enumerate(shape):
+            if part in over:
+                axis = place
+        layout = self.main_layout(shape)
+        across = np.bitwise_count(layout.warps[axis]).astype(np.float64)
+        others = self.tiles.numel(shape) / self.tiles.dim(shape[axis])
+        found: Sizes = np.where(
+            across > 0, others * np.exp2(across) * _PARTIAL_BYTES, 0.0
+        )
+        return found
+
+    def _access(self, index: int, access: Access) -> Sizes:
+        shape, walk = access.shape, self._walks[index]
+        if not shape:
+            return np.zeros(1)
+        numel = self.tiles.numel(shape)
+        item = float(access.itemsize)
+        if len(shape) < self._rank:
+            return self._vector(index, access)
+        main = self.main_layout(shape)
+        own = self._layout(shape, walk, self._own_vector(index, access))
+        if walk.is_scattered:
+            return conversion_bytes(main, own, numel, _POINTER_BYTES)
+        if access.kind is OpKind.LOAD:
+            own = self._layout(shape, walk, self._vectors[shape, walk.place])
+        return conversion_bytes(main, own, numel, item)
+
+
+def _places(shape: tuple[str, ...], tile: tuple[str, ...]) -> tuple[int, ...] | None:
+    """Dimensions of a tile that a vector of this shape runs along."""
+    places: list[int] = []
+    for part in shape:
+        start = places[-1] + 1 if places else 0
+        if part not in tile[start:]:
+            return None
+        places.append(tile.index(part, start))
+    return tuple(places)
