@@ -207,7 +207,7 @@ def _serving_commands(commands: Commands) -> None:
         "export", help="write configs for many shapes in files that others read"
     )
     export.add_argument("kernel", metavar="FILE.py:KERNEL", nargs="?")
-    export.add_argument("--list", metavar="FILE", help="kernels and shapes, TOML or JSON")
+    export.add_argument("--list", metavar="FILE", help="kernels and shapes: TOML, JSON")
     export.add_argument(
         "--shape",
         nargs="+",
@@ -244,7 +244,7 @@ def _serving_commands(commands: Commands) -> None:
     migrate = commands.add_parser(
         "migrate", help="make config files of other Helion versions current"
     )
-    migrate.add_argument("files", metavar="FILE", nargs="+", help="JSON or *.best_config")
+    migrate.add_argument("files", metavar="FILE", nargs="+", help="JSON, *.best_config")
     migrate.add_argument(
         "--kernel", metavar="FILE.py:KERNEL", help="what the configs are for"
     )

@@ -82,14 +82,15 @@ def _jobs(arguments: argparse.Namespace) -> tuple[KernelJob, ...]:
         if limit is None:
             return jobs
         return tuple(KernelJob(j.reference, j.name, j.cases, limit) for j in jobs)
-    sizes = dict(_size(text) for text in arguments.sizes)
+    sizes = dict(size_of(text) for text in arguments.sizes)
     if not arguments.shapes:
         raise ExportError("expected --shape SPEC ..., once for each set of arguments")
     cases = [case for specs in arguments.shapes for case in make_cases(specs, sizes)]
     return (KernelJob(arguments.kernel, "", tuple(cases), limit or DEFAULT_CONFIGS),)
 
 
-def _size(text: str) -> tuple[str, list[int]]:
+def size_of(text: str) -> tuple[str, list[int]]:
+    """A `NAME=1,64` option."""
     name, equals, values = text.partition("=")
     try:
         if not equals or not name.isidentifier():

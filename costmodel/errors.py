@@ -62,3 +62,7 @@ class NoCommonConfigError(CostModelError):
 
 class ExportError(CostModelError):
     """A list of kernels, a layout or a file of configs is not what an export needs."""
+
+
+class ConfigFileError(CostModelError):
+    """A file of tuned configs cannot be read, or must not be written."""
