@@ -290,7 +290,9 @@ def _distinct(
             if config_id(config) == planned_default:
                 ids.append(config_id(default))
                 continue
-            full = full_config(bound, config)
+            full = full_config(bound, config) or _without_unknown(
+                bound, config, default
+            )
             one = config_id(full or config)
             ids.append(one)
             if full is None:
@@ -301,6 +303,14 @@ def _distinct(
         members[column.name] = tuple(dict.fromkeys(ids))
     members[DEFAULT] = (config_id(default),)
     return members, configs, refused
+
+
+def _without_unknown(bound: Any, config: Config, default: Config) -> Config | None:
+    """The config without knobs that this machine's Helion has not, such as one that a
+    later version added to every default; None if that is not why it is refused."""
+    known = set(default) | set(helion_hook.space(bound).knobs)
+    kept = {name: value for name, value in config.items() if name in known}
+    return full_config(bound, kept) if len(kept) < len(config) else None
 
 
 def _order(

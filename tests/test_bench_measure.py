@@ -300,6 +300,18 @@ def test_a_default_that_another_helion_planned_gives_way_to_the_live_one(
     assert result.members["pick"] == result.members["default"] == (config_id(default),)
 
 
+def test_a_knob_that_this_helion_lacks_is_left_out(
+    kernel: BenchKernel, default: Config
+) -> None:
+    newer = _with(default, num_warps=8, knob_of_tomorrow=False)
+    planned = _planned({"default": [default], "pick": [newer]})
+    result = _measure(planned, kernel)
+    assert result.members["pick"] == (config_id(_with(default, num_warps=8)),)
+    scored = score(result)
+    assert scored is not None
+    assert scored.columns["pick"].status == "ok"
+
+
 def test_a_refused_capture_changes_the_regime_of_all(
     kernel: BenchKernel, default: Config
 ) -> None:
