@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from costmodel.features.extract import FeatureExtractor
 
 MOST_PROPOSALS = 20
+SPREAD = 5  # proposals in front that differ from one another in two knobs or more
 _SHAPES_KEPT = 12
 _SPILL_TOLERATED = 80.0  # registers a thread
 
@@ -73,10 +76,46 @@ def propose(
     if kept:
         variants = knob_variants(facts, kept[0], hardware, space)
         kept += _runnable(extractor, variants)
+    kept = distinct(kept, MOST_PROPOSALS)
+    front = _unlike([], kept)
+    if len(front) < SPREAD:
+        mixed = [
+            variant
+            for draft in kept[1:SPREAD]
+            for variant in knob_variants(facts, draft, hardware, space)
+        ]
+        front = _unlike(front, _runnable(extractor, mixed))
     return [
         Candidate(draft.config, CandidateOrigin.ANALYTIC, draft.reason)
-        for draft in distinct(kept, MOST_PROPOSALS)
+        for draft in distinct([*front, *kept], MOST_PROPOSALS)
     ]
+
+
+def _unlike(front: Sequence[Draft], drafts: Sequence[Draft]) -> list[Draft]:
+    """A few drafts more, unlike one another and those in front in two knobs or more.
+
+    Whoever measures a handful should not measure one tile with five warp counts. The
+    pick stays first, and the order stays where it can.
+    """
+    found = list(front)
+    for draft in drafts:
+        if len(found) < SPREAD and all(
+            n_differences(draft.config, other.config) > 1 for other in found
+        ):
+            found.append(draft)
+    return found
+
+
+def n_differences(one: Config, other: Config) -> int:
+    """Knobs that differ; each entry of a list is a knob."""
+    total = 0
+    for key in one.keys() | other.keys():
+        mine, its = one.get(key), other.get(key)
+        if isinstance(mine, list) and isinstance(its, list):
+            total += sum(a != b for a, b in zip_longest(mine, its))
+        else:
+            total += mine != its
+    return total
 
 
 def _by_class(facts: Facts, base: Config, extractor: FeatureExtractor) -> list[Draft]:

@@ -25,7 +25,7 @@ def knob_variants(
     for make in (_eviction, _descriptors, _persistent, _prefetch, _loop_order):
         found.extend(make(facts, config, hardware))
     return [
-        variant
+        Draft(variant.config, f"{variant.reason}; else {draft.reason}")
         for variant in found
         if variant.config != config
         and (space is None or not space.objections(variant.config))
