@@ -77,8 +77,7 @@ def covered_elements(graph: KernelGraph, access: Access) -> int:
             continue
         size = host_extent(graph, dim.size)
         if dim.kind in (DimKind.TILE, DimKind.SLICE):
-            number = literal(dim.tile)
-            total *= size if number is None else min(size, number)
+            total *= min(size, _reach(graph, dim.tile, size))
             continue
         walked = math.prod(
             max(1, graph.blocks[graph.by_symbol[symbol]].extent)
@@ -90,6 +89,18 @@ def covered_elements(graph: KernelGraph, access: Access) -> int:
         else:
             total *= min(size, walked)
     return total
+
+
+def _reach(graph: KernelGraph, tile: str, size: int) -> int:
+    """Elements along an axis that all programs reach together."""
+    number = literal(tile)
+    if number is not None:
+        return number
+    key = graph.by_symbol.get(tile)
+    # Loops that walk a part each may walk it all together; the grid walks what it says.
+    if key is not None and graph.blocks[key].in_grid:
+        return graph.blocks[key].extent
+    return size
 
 
 def large_accesses(graph: KernelGraph) -> tuple[Access, ...]:

@@ -29,7 +29,7 @@ class Trait(enum.StrEnum):
     LINEAR_ATTENTION = "linear_attention"
     """Chunks: a triangular product enters another, or a state does, no softmax."""
     STATE_SPACE = "state_space"
-    """The same, each pair of positions weighted by a decay that is data."""
+    """Each pair of positions weighted by a decay that is data, no softmax."""
     GATED = "gated"
     """Two independent products, one multiplied by a function of the other."""
     CHAINED_DOTS = "chained_dots"

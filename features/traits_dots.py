@@ -5,16 +5,13 @@ from __future__ import annotations
 from costmodel.features.compute import Dot
 from costmodel.features.coverage import bound_blocks
 from costmodel.features.coverage import extent_of
-from costmodel.features.coverage import host_extent
 from costmodel.features.coverage import is_store
 from costmodel.features.coverage import live_accesses
 from costmodel.features.coverage import moving_blocks
 from costmodel.features.dataflow import CarryKind
 from costmodel.features.dataflow import Dataflow
 from costmodel.features.graph import KernelGraph
-from costmodel.features.indices import DimKind
 from costmodel.features.loops import BoundKind
-from costmodel.features.loops import LoopAxisFact
 from costmodel.features.memory import Access
 from costmodel.features.nodes import Node
 from costmodel.features.ops import OpKind
@@ -195,6 +192,11 @@ class _Reader:
 
     def is_full_depth(self, dot: Dot) -> bool:
         """Whether neither a loop nor the grid walks the summed axis."""
+        summing = (CarryKind.DOT, CarryKind.RESCALED)
+        for carry in self.flow.carries:
+            here = carry.loop == dot.graph_id and carry.kind in summing
+            if here and dot.node_id in self.flow.ancestors(carry.update):
+                return False
         keys = self._depth_blocks(dot)
         return not any(
             axis.block in keys for axes in self.graph.loops.values() for axis in axes
@@ -212,24 +214,9 @@ class _Reader:
                     return True
                 # Bounds that move with a side of the result are a band, not a share.
                 others = bound_blocks(self.graph, graph_id) - sides - keys
-                part = axis.bound is BoundKind.INSIDE or self._is_part(dot, axis)
-                if others and part:
+                if others and axis.bound in (BoundKind.FREE, BoundKind.INSIDE):
                     return True
         return False
-
-    def _is_part(self, dot: Dot, axis: LoopAxisFact) -> bool:
-        """Whether a loop walks less of an operand than the operand has."""
-        if axis.bound is not BoundKind.FREE:
-            return False
-        keys = self._depth_blocks(dot)
-        return any(
-            host_extent(self.graph, dim.size) >= 2 * axis.extent
-            for node in self.operands(dot)
-            for access in self.loads(node)
-            for dim in access.dims
-            if dim.kind is DimKind.TILE
-            and keys & {self.graph.by_symbol.get(s) for s in dim.symbols}
-        )
 
     def _side_blocks(self, dot: Dot) -> frozenset[int]:
         return frozenset(

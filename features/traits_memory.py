@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
-from costmodel.features.coverage import extent_of
+from costmodel.features.coverage import covered_elements
 from costmodel.features.coverage import host_extent
 from costmodel.features.coverage import is_store
 from costmodel.features.coverage import lane_axes
 from costmodel.features.coverage import large_accesses
 from costmodel.features.coverage import large_of_each_side
 from costmodel.features.coverage import live_accesses
+from costmodel.features.coverage import moving_blocks
 from costmodel.features.dataflow import Dataflow
 from costmodel.features.graph import KernelGraph
 from costmodel.features.indices import DimKind
@@ -79,7 +78,12 @@ def _by_data(
 def _lanes(graph: KernelGraph, flow: Dataflow, large: tuple[Access, ...]) -> set[Trait]:
     """Along which axis large tensors are contiguous, and what is used again."""
     found = set[Trait]()
-    lanes = [frozenset(lane_axes(a)) for a in large if not _lanes_are_named(a)]
+    same = _same_axes(graph)
+    lanes = [
+        frozenset(same.get(part, part) for part in lane_axes(access))
+        for access in large
+        if not _lanes_are_named(access)
+    ]
     if not all(lanes):
         found.add(Trait.STRIDED)
     walked = [axes for axes in lanes if axes]
@@ -87,16 +91,59 @@ def _lanes(graph: KernelGraph, flow: Dataflow, large: tuple[Access, ...]) -> set
         found.add(Trait.TRANSPOSING)
     elif walked and all(lanes):
         found.add(Trait.CONTIGUOUS)
-    values = _values(graph, flow)
-    nodes = {access.node_id for access in large}
-    for access in live_accesses(graph):
-        if access.node_id not in values or access.gathers or not access.shape:
-            continue
-        has_zero = any(dim.stride == "0" for dim in access.dims)
-        small = access.node_id not in nodes or has_zero
-        if small and math.prod(extent_of(graph, p) for p in access.shape) > 1:
-            found.add(Trait.BROADCAST)
+    if _has_broadcast(graph, flow):
+        found.add(Trait.BROADCAST)
     return found
+
+
+def _same_axes(graph: KernelGraph) -> dict[str, str]:
+    """One tile size to stand for all that walk the same dimension of a tensor.
+
+    Two loops over a row have a tile size each, and walk one axis.
+    """
+    first: dict[tuple[str, int], tuple[str, int]] = {}
+    stands: dict[str, str] = {}
+    for access in live_accesses(graph):
+        for index, dim in enumerate(access.dims):
+            if dim.unit is None:
+                continue
+            place = (access.tensor, index)
+            unit, region = first.setdefault(place, (dim.unit, access.graph_id))
+            if region != access.graph_id:
+                stands.setdefault(dim.unit, stands.get(unit, unit))
+    return stands
+
+
+def _has_broadcast(graph: KernelGraph, flow: Dataflow) -> bool:
+    """Whether a loaded value is used at several places of a larger tensor."""
+    live = [access for access in live_accesses(graph) if access.shape]
+    covers = {access.node_id: covered_elements(graph, access) for access in live}
+    within = {access.node_id: _walked_around(graph, access) for access in live}
+    values = _values(graph, flow)
+    return any(
+        moving_blocks(graph, small) <= within[large.node_id]
+        and not _spans(graph, large) <= _spans(graph, small)
+        and 2 * covers[small.node_id] <= covers[large.node_id]
+        for small in live
+        if small.node_id in values and not small.gathers and covers[small.node_id] > 1
+        for large in live
+    )
+
+
+def _spans(graph: KernelGraph, access: Access) -> frozenset[int | str]:
+    """Axes that an access covers: blocks, and whole dimensions by their size."""
+    whole = {d.tile for d in access.dims if d.kind is DimKind.SLICE and not d.symbols}
+    return frozenset((*moving_blocks(graph, access), *whole))
+
+
+def _walked_around(graph: KernelGraph, access: Access) -> frozenset[int]:
+    """Blocks that move an access, and those of the loops and the grid around it."""
+    around = {
+        axis.block
+        for graph_id in graph.enclosing(access.graph_id)
+        for axis in graph.loops.get(graph_id, ())
+    }
+    return moving_blocks(graph, access) | around
 
 
 def _lanes_are_named(access: Access) -> bool:

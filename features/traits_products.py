@@ -69,9 +69,10 @@ class _Reader:
                 else:
                     found.add(Trait.CHAINED_DOTS)
             masked = self._is_triangular(behind)
-            if masked or self._reads_state(operand):
-                decays = masked and self._has_decay_matrix(behind)
-                found.add(Trait.STATE_SPACE if decays else Trait.LINEAR_ATTENTION)
+            if (products or masked) and self._has_decay_matrix(behind):
+                found.add(Trait.STATE_SPACE)
+            elif masked or self._reads_state(operand):
+                found.add(Trait.LINEAR_ATTENTION)
         return found
 
     def _softmax_weights(self, behind: frozenset[str]) -> Trait | None:

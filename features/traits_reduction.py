@@ -142,16 +142,16 @@ class _Reader:
 
     def n_passes(self) -> int:
         """How often the most read large tensor is read, loop after loop."""
-        regions: dict[tuple[str, tuple[str, ...]], set[int]] = {}
+        regions: dict[tuple[str, tuple[bool, ...]], set[int]] = {}
         for access in large_of_each_side(self.graph):
             if access.kind is not OpKind.LOAD:
                 continue
             kinds = {dim.kind for dim in access.dims}
             if kinds & {DimKind.AFFINE, DimKind.CONST, DimKind.GATHER}:
                 continue  # parts and shifts are other elements
-            walked = tuple(dim.kind.value for dim in access.dims)
-            key = (access.tensor, walked)
-            regions.setdefault(key, set()).add(access.graph_id)
+            # Whole or in tiles is the same row.
+            walked = tuple(d.kind in (DimKind.TILE, DimKind.SLICE) for d in access.dims)
+            regions.setdefault((access.tensor, walked), set()).add(access.graph_id)
         return max((len(found) for found in regions.values()), default=0)
 
     def loop_traits(self) -> set[Trait]:
