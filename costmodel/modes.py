@@ -9,32 +9,26 @@ Helion's cache; what its own search found does.
 from __future__ import annotations
 
 import enum
-import logging
 import os
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from costmodel import helion_hook
-from costmodel.measured_choice import best_measured
-from costmodel.measured_choice import configs_to_measure
-from costmodel.measured_choice import search_share
-from costmodel.provider import STRICT_VARIABLE
+from costmodel.measuring import failed
+from costmodel.measuring import measured
+from costmodel.measuring import searched
+from costmodel.measuring import with_checked_output
 from costmodel.provider import Provider
-from costmodel.provider import default_pick
 from costmodel.provider import default_provider
 from costmodel.types import Config
 from costmodel.types import Pick
 from costmodel.types import PickSource
 from costmodel.types import ReasonCode
 
-log = logging.getLogger("costmodel")
-
-# Answers that nothing may be built on: either there is no list of candidates, or the
-# environment switched us off.
-_OF_OURS = (PickSource.LEARNED, PickSource.ANALYTIC)
+# Sources whose configs nobody has run yet.
+_PREDICTED = (PickSource.LEARNED, PickSource.ANALYTIC)
 
 
 class Mode(enum.StrEnum):
@@ -93,104 +87,38 @@ class Answerer:
         """
         kernel = helion_hook.underlying(bound)
         try:
-            if not skip_cache:
-                tuned = self.provider.tuned(bound, args)
-                if tuned is not None:
-                    return tuned
-            pick = self.provider.answer(kernel, args, with_descriptors=with_descriptors)
-            if may_measure and pick.shortlist and self.mode is Mode.VERIFY:
-                pick = self._measured(bound, args, pick)
-            elif may_measure and pick.shortlist and self.mode is Mode.SEED:
-                pick = self._searched(bound, args, pick, skip_cache, options or {})
-            if self._verify_output and pick.source in _OF_OURS:
-                pick = self._with_checked_output(kernel, args, pick)
-            return pick
-        except Exception as error:
-            return self._failed(kernel, ReasonCode.INTERNAL_ERROR, error)
-
-    def _measured(self, bound: Any, args: Sequence[object], pick: Pick) -> Pick:
-        configs = configs_to_measure(pick)
-        if len(configs) < 2:
-            return pick
-        default = configs[0]
-        try:
-            timed = helion_hook.measure(bound, args, configs)
-        except Exception as error:
-            return self._failed(bound, ReasonCode.MEASURE_FAILED, error)
-        best = best_measured(timed, default)
-        if best is None:
-            detail = f"none of {len(configs)} configs ran"
-            return self._counted(
-                bound, default_pick(bound, ReasonCode.MEASURE_FAILED, detail)
+            found = self._answer(
+                bound, args, skip_cache, may_measure, with_descriptors, options or {}
             )
-        default_us = next(one.latency_us for one in timed if one.config == default)
-        detail = (
-            f"{best.latency_us:.1f} us, the best of {len(configs)} measured; "
-            f"Helion's default took {default_us:.1f} us"
-        )
-        return self._counted(
-            bound,
-            replace(
-                pick,
-                config=dict(best.config),
-                source=PickSource.MEASURED,
-                reason=ReasonCode.MEASURED_BEST,
-                detail=detail,
-            ),
-        )
+        except Exception as error:
+            found = failed(kernel, ReasonCode.INTERNAL_ERROR, error)
+        self.provider.count(bound, found)
+        return found
 
-    def _searched(
+    def _answer(
         self,
         bound: Any,
         args: Sequence[object],
-        pick: Pick,
         skip_cache: bool,
+        may_measure: bool,
+        with_descriptors: bool,
         options: Mapping[str, object],
     ) -> Pick:
-        share = search_share(pick)
-        budget = helion_hook.SearchBudget(share, (pick.config, *pick.shortlist))
-        try:
-            config = helion_hook.seeded_search(
-                bound, args, budget, skip_cache=skip_cache, **options
-            )
-        except Exception as error:
-            return self._failed(bound, ReasonCode.MEASURE_FAILED, error)
-        return self._counted(
-            bound,
-            replace(
-                pick,
-                config=config,
-                source=PickSource.SEARCHED,
-                reason=ReasonCode.SEARCHED,
-                detail=(
-                    f"Helion's search from {len(pick.shortlist)} candidates of ours, "
-                    f"with {share:.0%} of its rounds"
-                ),
-            ),
-        )
-
-    def _with_checked_output(
-        self, bound: Any, args: Sequence[object], pick: Pick
-    ) -> Pick:
-        reference = helion_hook.default_config(bound)
-        if pick.config == reference:
-            return pick
-        objection = helion_hook.output_objection(bound, args, pick.config, reference)
-        if objection is None:
-            return pick
-        return self._counted(
-            bound, default_pick(bound, ReasonCode.OUTPUT_DIFFERS, objection)
-        )
-
-    def _failed(self, bound: Any, reason: ReasonCode, error: Exception) -> Pick:
-        if os.environ.get(STRICT_VARIABLE) == "1":
-            raise error
-        log.debug("costmodel failed", exc_info=error)
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        return self._counted(bound, default_pick(bound, reason, words))
-
-    def _counted(self, bound: Any, pick: Pick) -> Pick:
-        self.provider.count(bound, pick)
+        kernel = helion_hook.underlying(bound)
+        if not skip_cache:
+            tuned = self.provider.tuned(bound, args)
+            if tuned is not None:
+                return tuned
+        pick = self.provider.answer(kernel, args, with_descriptors=with_descriptors)
+        capturing = helion_hook.is_capturing()
+        # A capture forbids to wait for the GPU, which a measurement has to.
+        if may_measure and pick.shortlist and not capturing:
+            if self.mode is Mode.VERIFY:
+                return measured(bound, args, pick)
+            if self.mode is Mode.SEED:
+                return searched(bound, args, pick, skip_cache, options)
+        if self._verify_output and pick.source in _PREDICTED and not capturing:
+            return with_checked_output(kernel, args, pick)
         return pick
 
 

@@ -113,7 +113,9 @@ class Provider:
         Returns:
             The config with its source, reason, predicted gain and runner-up.
         """
-        return self._remembered(bound, args, "pick", lambda: self._pick(bound, args))
+        found = self._remembered(bound, args, "pick", lambda: self._pick(bound, args))
+        self.count(bound, found)
+        return found
 
     def answer(
         self,
@@ -123,6 +125,8 @@ class Provider:
         with_descriptors: bool = True,
     ) -> Pick:
         """What `pick` says, with configs tuned for other shapes among the candidates.
+
+        Not counted yet: a measurement may follow.
 
         Args:
             bound: What `kernel.bind(args)` returned.
@@ -143,7 +147,7 @@ class Provider:
         )
 
     def tuned(self, bound: Any, args: Sequence[object] | None = None) -> Pick | None:
-        """Helion's exact tuned entry as an answer, or None; counted if there is one."""
+        """Helion's exact tuned entry as an answer, or None; not counted yet."""
         if is_disabled():
             return None
         key = ("tuned", helion_hook.tuned_epoch(), arguments_key(args))
@@ -151,8 +155,6 @@ class Provider:
         if isinstance(found, Missing):
             found = _tuned_pick(bound, args)
             self._answers.put(bound, key, found)
-        if found is not None:
-            self.count(bound, found)
         return found
 
     def _remembered(
@@ -168,7 +170,6 @@ class Provider:
             known = self._guarded(bound, ask)
             if known.reason is not ReasonCode.INTERNAL_ERROR:
                 self._answers.put(bound, key, known)
-        self.count(bound, known)
         return known
 
     def _guarded(self, bound: Any, ask: Callable[[], Pick]) -> Pick:
@@ -344,7 +345,11 @@ def pick(bound: Any, args: Sequence[object] | None = None) -> Pick:
         A `Pick`. On any failure of ours it holds Helion's default and says why.
     """
     provider = default_provider()
-    return provider.tuned(bound, args) or provider.pick(bound, args)
+    found = provider.tuned(bound, args)
+    if found is None:
+        return provider.pick(bound, args)
+    provider.count(bound, found)
+    return found
 
 
 def stats() -> dict[str, int]:

@@ -45,6 +45,7 @@ from costmodel.helion_hook.searches import SearchBudget
 from costmodel.helion_hook.searches import measure
 from costmodel.helion_hook.searches import seeded_search
 from costmodel.helion_hook.situation import Situation
+from costmodel.helion_hook.situation import is_capturing
 from costmodel.helion_hook.situation import situation_of
 from costmodel.helion_hook.support import SUPPORTED_HELION
 from costmodel.helion_hook.support import Refusal
@@ -83,6 +84,7 @@ __all__ = [
     "helion_config",
     "install",
     "installed_versions",
+    "is_capturing",
     "is_installed",
     "is_legal",
     "make_autotuner",

@@ -57,3 +57,11 @@ def situation_of(bound: Any) -> Situation:
         is_reference=bool(is_ref_mode_enabled(settings)),
         backend=str(bound.config_spec.backend_name),
     )
+
+
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being captured: nothing may wait for the GPU then."""
+    import torch
+
+    cuda: Any = torch.cuda
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
