@@ -22,6 +22,7 @@ from typing import Any
 from costmodel.datasets import bench_run
 from costmodel.datasets.bench_file import Column
 from costmodel.datasets.bench_file import Plan
+from costmodel.datasets.bench_file import PlannedWorkload
 from costmodel.datasets.bench_file import read_results
 from costmodel.datasets.bench_file import result_files
 from costmodel.datasets.bench_file import write_plan
@@ -191,7 +192,7 @@ def _write_plan(options: argparse.Namespace, path: Path, models: Path) -> None:
     cases = all_cases()
     added = [_added(text) for text in options.column]
     pickers = _Pickers(options, models)
-    planned = []
+    planned: list[PlannedWorkload] = []
     refused = []
     reasons: dict[str, int] = {}
     for number, workload in enumerate(workloads, start=1):

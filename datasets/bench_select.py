@@ -154,7 +154,8 @@ def _callable(place: str) -> Callable[..., Any]:
 
 def _module_foreign(case: KernelCase) -> Mapping[str, Callable[..., Any]] | None:
     by_kernel = getattr(case.kernel.fn, "__globals__", {}).get(FOREIGN, {})
-    return by_kernel.get(case.name)
+    found: Mapping[str, Callable[..., Any]] | None = by_kernel.get(case.name)
+    return found
 
 
 def _with_arguments(

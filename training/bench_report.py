@@ -254,13 +254,27 @@ def conditions(report: BenchReport) -> dict[str, Any]:
         "sm_clock_mhz": _range(results, "sm_clock_start_mhz", "sm_clock_end_mhz"),
         "temperature_c": _range(results, "temperature_start_c", "temperature_end_c"),
         "versions": {
-            name: _values(results, lambda one, name=name: one.versions.get(name))
+            name: sorted({v for one in results if (v := one.versions.get(name))})
             for name in sorted({name for one in results for name in one.versions})
         },
+        "other_defaults": sum(map(_has_another_default, results)),
         "judged_by": _counts(results, lambda one: one.judged_by),
         "regimes": _counts(results, lambda one: one.regime),
         "models": _values(results, lambda one: one.planned.model_id or None),
     }
+
+
+def _has_another_default(result: BenchResult) -> bool:
+    """Whether the measuring Helion's default is not the one that was planned.
+
+    Knobs that only one of the two versions has do not count.
+    """
+    default = result.results.get(result.default_id)
+    if default is None or default.config is None:
+        return False
+    planned = result.planned.default
+    shared = planned.keys() & default.config.keys()
+    return any(planned[name] != default.config[name] for name in shared)
 
 
 def _values(

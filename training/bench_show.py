@@ -172,6 +172,9 @@ def _conditions(report: BenchReport) -> list[tuple[str, str]]:
     ]
     if report.floor_log is not None:
         lines.append(("noise floor", f"{report.floor_log:.2%} in the median"))
+    if found["other_defaults"]:
+        words = "workloads where this Helion's default is not the planning one's"
+        lines.append(("other defaults", f"{found['other_defaults']} {words}"))
     if report.unscored:
         lines.append(("left out", f"{len(report.unscored)} whose default did not run"))
     return lines
