@@ -336,7 +336,7 @@ def _by_program(
 def asked_descriptors(
     graph: KernelGraph, configs: Sequence[Config], tiles: Tiles
 ) -> dict[int, Sizes]:
-    """1 where a config asks for a descriptor, by index of the access that may get it."""
+    """1 where a config asks for a descriptor, by index of the access."""
     found: dict[int, Sizes] = {}
     name = "tensor_descriptor"
     wanted = _table(configs, "indexing", name, graph.n_memory_slots)
@@ -347,6 +347,14 @@ def asked_descriptors(
         if asked.any():
             found[index] = asked
     return found
+
+
+def fitting_descriptor(graph: KernelGraph, index: int, tiles: Tiles) -> Sizes:
+    """1 where an access that asks for a descriptor gets one, by index of the access."""
+    access = graph.accesses[index]
+    return tiles.descriptors(
+        index, lambda: descriptor_fits(graph, access, tiles).astype(np.float64)
+    )
 
 
 def _indexing(
@@ -363,7 +371,7 @@ def _indexing(
         totals[access.kind] = totals[access.kind] + active
         asked = _by_program(graph, tiles, wanted, access.slot, access.rolled_slot)
         if asked.any():
-            got = descriptor_fits(graph, access, tiles) * asked
+            got = fitting_descriptor(graph, index, tiles) * asked
             used[access.kind] = used[access.kind] + active * got
     return {
         "descriptor_load_share": used[OpKind.LOAD]

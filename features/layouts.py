@@ -83,14 +83,14 @@ def mma_warps(
     Warp groups go along rows as far as there are 16 for each warp; older MMA splits
     the side with more instructions (16 by 8 each) left.
     """
-    group_rows = np.clip(np.maximum(m - 4, 2), 2, np.maximum(warps, 2))
-    rows, columns = np.zeros_like(warps), np.zeros_like(warps)
-    for _ in range(5):
-        more = rows + columns < warps
-        by_rows = np.maximum(m - 4 - rows, 0) >= np.maximum(n - 3 - columns, 0)
-        rows = rows + (more & by_rows)
-        columns = columns + (more & ~by_rows)
-    rows = np.where(is_group, np.minimum(group_rows, warps), rows)
+    of_rows, of_columns = np.maximum(m - 4, 0), np.maximum(n - 3, 0)
+    ahead = of_rows - of_columns  # rows take a warp where they are not behind
+    even = np.minimum(warps, of_rows + of_columns)
+    first = np.minimum(even, np.abs(ahead) + (ahead >= 0))
+    rest = even - first
+    rows = np.where(ahead >= 0, first + rest // 2, (rest + 1) // 2)
+    rows = rows + warps - even
+    rows = np.where(is_group, np.minimum(np.clip(m - 4, 2, warps), warps), rows)
     return rows, warps - rows
 
 

@@ -70,6 +70,8 @@ class Scratch:
     ) -> None:
         self.graph, self.tiles = graph, tiles
         self.warps, self.threads = warps, threads
+        self._bits: dict[str, Bits] = {}
+        self._main: dict[tuple[str, ...], Layout] = {}
         self._walks = {i: walk_of(a) for i, a in enumerate(graph.accesses)}
         self._vectors = self._find_vectors()
         self._shapes = tuple(
@@ -86,20 +88,31 @@ class Scratch:
         most = np.zeros(1)
         for one in self.graph.reductions:
             most = np.maximum(most, self._reduction(one.shape, one.over, one.is_scan))
+        alike: dict[object, tuple[int, Sizes]] = {}
         for index, access in enumerate(self.graph.accesses):
             active = active_weight(self.graph, self.tiles, index)
             if not active.any():
                 continue
+            is_load = access.kind is OpKind.LOAD
+            key = (access.shape, self._walks[index], is_load, access.itemsize)
+            first, known = alike.get(key, (index, np.zeros(1)))
+            alike[key] = (first, np.maximum(known, active))
+        for index, active in alike.values():
+            access = self.graph.accesses[index]
             most = np.maximum(most, active * self._access(index, access))
         return most
+
+    def _dim(self, text: str) -> Bits:
+        found = self._bits.get(text)
+        if found is None:
+            found = self._bits[text] = bits(self.tiles.dim(text))
+        return found
 
     def _vector(self, index: int, access: Access) -> Sizes:
         """A vector that meets a larger tile, whose layout has it spread otherwise."""
         shape = access.shape
         numel, item = self.tiles.numel(shape), float(access.itemsize)
-        own = self._layout(
-            shape, self._walks[index], self._own_vector(index, access)
-        )
+        own = self._layout(shape, self._walks[index], self._own_vector(index, access))
         for tile in self._shapes:
             places = _places(shape, tile)
             if len(tile) <= len(shape) or places is None:
@@ -115,10 +128,14 @@ class Scratch:
     def _find_vectors(self) -> Mapping[tuple[tuple[str, ...], int | None], Bits]:
         """Widest vector, log2 of elements, by tile and contiguous dimension."""
         found: dict[tuple[tuple[str, ...], int | None], Bits] = {}
+        narrowest: dict[tuple[tuple[str, ...], int | None], tuple[int, int]] = {}
         for index, access in enumerate(self.graph.accesses):
             key = (access.shape, self._walks[index].place)
-            known = found.get(key, np.zeros(1, dtype=np.int64))
-            found[key] = np.maximum(known, self._own_vector(index, access))
+            known = narrowest.get(key, (access.itemsize, index))
+            if not self._walks[index].is_scattered:
+                narrowest[key] = min(known, (access.itemsize, index))
+        for key, (_, index) in narrowest.items():
+            found[key] = self._own_vector(index, self.graph.accesses[index])
         return found
 
     def _own_vector(self, index: int, access: Access) -> Bits:
@@ -126,16 +143,22 @@ class Scratch:
         if walk.place is None or walk.is_scattered or not access.shape:
             return np.zeros(1, dtype=np.int64)
         widest = int(np.log2(VECTOR_BYTES / min(VECTOR_BYTES, access.itemsize)))
-        run = bits(self.tiles.dim(access.shape[walk.place]))
+        run = self._dim(access.shape[walk.place])
         each = bits(self.tiles.numel(access.shape) / self.threads)
         return np.minimum(np.minimum(run, widest), each)
 
     def _layout(self, shape: tuple[str, ...], walk: _Walk, vector: Bits) -> Layout:
-        dims = [bits(self.tiles.dim(part)) for part in shape]
+        dims = [self._dim(part) for part in shape]
         return blocked(dims, tile_order(len(shape), walk), vector, self.warps)
 
     def main_layout(self, shape: tuple[str, ...]) -> Layout:
         """Layout in which a tile is computed: that of its first load."""
+        found = self._main.get(shape)
+        if found is None:
+            found = self._main[shape] = self._find_main(shape)
+        return found
+
+    def _find_main(self, shape: tuple[str, ...]) -> Layout:
         for index, access in enumerate(self.graph.accesses):
             walk = self._walks[index]
             if access.shape == shape and not walk.is_scattered:

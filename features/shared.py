@@ -17,11 +17,11 @@ import numpy.typing as npt
 from costmodel.features.dottiles import WGMMA_MIN_ROWS
 from costmodel.features.dottiles import WGMMA_MIN_THREADS
 from costmodel.features.graph import KernelGraph
-from costmodel.features.indexing import descriptor_fits
 from costmodel.features.knobs import DEFAULT_NUM_STAGES
 from costmodel.features.knobs import active_weight
 from costmodel.features.knobs import asked_descriptors
 from costmodel.features.knobs import encoded
+from costmodel.features.knobs import fitting_descriptor
 from costmodel.features.knobs import number
 from costmodel.features.knobs import range_values
 from costmodel.features.layouts import VECTOR_BYTES
@@ -86,21 +86,32 @@ class _Launch:
         self.threads = threads
         self.warps = bits(threads / float(hardware.warp_size))
         self.stages = np.maximum(number(configs, "num_stages", DEFAULT_NUM_STAGES), 1.0)
+        asked = asked_descriptors(graph, configs, tiles)
         self.descriptors = {
-            index: (asked > 0.0) & descriptor_fits(graph, graph.accesses[index], tiles)
-            for index, asked in asked_descriptors(graph, configs, tiles).items()
+            index: wants * fitting_descriptor(graph, index, tiles) > 0.0
+            for index, wants in asked.items()
         }
+        self._bits: dict[str, Bits] = {}
+        self.groups: dict[str, Flags] = {}
+        asks = np.zeros(1)
+        for column in asked.values():
+            asks = np.maximum(asks, column)
         on_host = encoded(
             configs, "host_tensor_descriptors", lambda v: (float(v is True),)
         )[0]
-        asks = encoded(configs, "indexing", _asks)[0]
-        asks = np.maximum(asks, encoded(configs, "atomic_indexing", _asks)[0])
         # Helion takes these back where a descriptor is asked for.
         self.no_range_stages = (asks > 0.0) & (on_host <= 0.0)
         self.no_unroll = (asks > 0.0) & (self.stages > 1.0)
         self.persistent = encoded(configs, "pid_type", _persists)[0] > 0.0
         self.range_stages = range_values(plan.range_slots, configs, "range_num_stages")
         self.unrolls = range_values(plan.range_slots, configs, "range_unroll_factors")
+
+    def bits(self, text: str) -> Bits:
+        """log2 of a tile dimension."""
+        found = self._bits.get(text)
+        if found is None:
+            found = self._bits[text] = bits(self.tiles.dim(text))
+        return found
 
     def size(self, tile: Tile) -> Sizes:
         """Bytes of a tile."""
@@ -110,13 +121,6 @@ class _Launch:
         """For each config, whether an access goes through a descriptor."""
         found = self.descriptors.get(index)
         return np.zeros(1, dtype=np.bool_) if found is None else found
-
-
-def _asks(value: object) -> tuple[float, ...]:
-    if isinstance(value, str):
-        return (float(value == "tensor_descriptor"),)
-    items = value if isinstance(value, (list, tuple)) else ()
-    return (float("tensor_descriptor" in items),)
 
 
 def _persists(value: object) -> tuple[float, ...]:
@@ -233,6 +237,13 @@ def _ring(
 
 def _is_group(launch: _Launch, plan: DotPlan) -> Flags:
     """Whether a dot is large enough for warp-group MMA."""
+    known = launch.groups.get(plan.dot.node_id)
+    if known is None:
+        known = launch.groups[plan.dot.node_id] = _find_group(launch, plan)
+    return known
+
+
+def _find_group(launch: _Launch, plan: DotPlan) -> Flags:
     hardware, dot = launch.hardware, plan.dot
     if not (hardware.has_wgmma or hardware.has_tcgen05):
         return np.zeros(1, dtype=np.bool_)
@@ -244,9 +255,7 @@ def _is_group(launch: _Launch, plan: DotPlan) -> Flags:
     return found
 
 
-def _readers(
-    launch: _Launch, loop: LoopPlan, node_id: str
-) -> tuple[Sizes, Flags]:
+def _readers(launch: _Launch, loop: LoopPlan, node_id: str) -> tuple[Sizes, Flags]:
     """How dots read a load.
 
     Returns:
@@ -301,10 +310,9 @@ def _passing(
             described = described & ~staged.get(load.index, described & False)
             size = launch.size(load.tile) + _BARRIER_BYTES
             most = np.maximum(most, np.where(described, size, 0.0))
-    if loop.is_grid:
+    if loop.is_grid and not graph.dots:
         scratch = Scratch(graph, launch.tiles, launch.warps, launch.threads)
-        if not graph.dots:
-            most = np.maximum(most, scratch.largest())
+        most = np.maximum(most, scratch.largest())
     return most
 
 
@@ -318,7 +326,7 @@ def _operand_bytes(
     """What a dot's operands take where no buffer of the loop holds them."""
     group = _is_group(launch, one)
     dot = one.dot
-    m, n, k = (bits(launch.tiles.dim(part)) for part in (dot.m, dot.n, dot.k))
+    m, n, k = (launch.bits(part) for part in (dot.m, dot.n, dot.k))
     rows, columns = mma_warps(m, n, launch.warps, group)
     kept, passing = np.zeros(1), np.zeros(1)
     for side, operand in enumerate((one.left, one.right)):
@@ -358,9 +366,7 @@ def _operand_bytes(
             here = np.where(pipelined | group, 0.0, size)
             passing = np.maximum(passing, here)
         else:
-            kept = kept + np.where(
-                group, for_group, np.where(in_ring, 0.0, loaded)
-            )
+            kept = kept + np.where(group, for_group, np.where(in_ring, 0.0, loaded))
     return np.maximum(kept, passing)
 
 
@@ -386,7 +392,7 @@ def _operand_change(
 
 
 def _stored(launch: _Launch, loop: LoopPlan, kept: Mapping[int, Sizes]) -> Sizes:
-    """The most that a store takes to change a result's layout, or for its descriptor."""
+    """The most that a store takes to change a layout, or for its descriptor."""
     graph = launch.graph
     most = np.zeros(1)
     for index in loop.stores:
@@ -407,7 +413,7 @@ def _result_bytes(launch: _Launch, index: int) -> Sizes:
     """Change of layout from a dot's result to a store by pointers."""
     graph, tiles = launch.graph, launch.tiles
     access = graph.accesses[index]
-    m, n = (bits(tiles.dim(part)) for part in access.shape[-2:])
+    m, n = (launch.bits(part) for part in access.shape[-2:])
     dots = [d for d in graph.dots if (d.m, d.n) == access.shape[-2:]] or graph.dots
     dot = dots[-1]
     group = np.zeros(1, dtype=np.bool_)

@@ -159,9 +159,10 @@ def _loop_plan(
     for one in own_dots:
         for operand in (one.left, one.right):
             source = operand.source
-            if source is not None and operand.source_tile is not None:
-                if graph.raw.nodes[source].graph_id not in members:
-                    resident[source] = operand.source_tile
+            if source is None or operand.source_tile is None:
+                continue
+            if graph.raw.nodes[source].graph_id not in members:
+                resident[source] = operand.source_tile
     axes = graph.loops.get(graph_id, ())
     return LoopPlan(
         graph_id=graph_id,

@@ -6,6 +6,7 @@ where the configs agree, so results never depend on which rows travel together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ class Tiles:
     programs: Mapping[int, Sizes]
     total_programs: Sizes
     _numel: dict[tuple[str, ...], Sizes] = field(default_factory=dict, repr=False)
+    _dim: dict[str, Sizes] = field(default_factory=dict, repr=False)
+    _descriptors: dict[int, Sizes] = field(default_factory=dict, repr=False)
 
     def dim(self, text: str) -> Sizes:
         """Size of one tile dimension; a literal one is padded to a power of two.
@@ -63,6 +66,9 @@ class Tiles:
         Raises:
             UnreadableKernelError: It mentions a symbol that nothing decides.
         """
+        known = self._dim.get(text)
+        if known is not None:
+            return known
         number = literal(text)
         if number is not None:
             return np.array([float(next_power_of_2(number))])
@@ -72,7 +78,15 @@ class Tiles:
                 f"expected a tile dimension in known symbols, found {text!r}; "
                 "Helion's default is used for this kernel"
             )
-        return np.maximum(found, 1.0)
+        self._dim[text] = np.maximum(found, 1.0)
+        return self._dim[text]
+
+    def descriptors(self, index: int, make: Callable[[], Sizes]) -> Sizes:
+        """For an access, 1 where a descriptor fits; made once for these configs."""
+        found = self._descriptors.get(index)
+        if found is None:
+            found = self._descriptors[index] = make()
+        return found
 
     def numel(self, shape: Sequence[str]) -> Sizes:
         """Elements of a tile."""
