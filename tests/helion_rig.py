@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,9 @@ from costmodel import helion_hook
 from costmodel.hardware import load_hardware
 from costmodel.target import targeting
 from costmodel.types import Config
+from costmodel.types import Pick
+from costmodel.types import PickSource
+from costmodel.types import ReasonCode
 
 
 def twice(x: torch.Tensor) -> torch.Tensor:
@@ -171,6 +175,25 @@ class Rig:
 def _changed(kernel: Any) -> dict[str, Any]:
     names = ("static_shapes", "autotune_cache")
     return {name: getattr(kernel.settings, name) for name in names}
+
+
+def answer_with(patch: pytest.MonkeyPatch, config_for: Callable[[Any], Config]) -> None:
+    """Let the pipeline of features, model and gate come to this config."""
+
+    def choose_for(bound: Any, *_args: Any, **_options: Any) -> Pick:
+        config = config_for(bound)
+        default = helion_hook.default_config(bound)
+        return Pick(
+            config=config,
+            source=PickSource.LEARNED,
+            reason=ReasonCode.GAIN_CERTAIN,
+            detail="the test's",
+            predicted_speedup=1.5,
+            default=default,
+            shortlist=(config, default),
+        )
+
+    patch.setattr("costmodel.provider.choose_for", choose_for)
 
 
 @contextlib.contextmanager

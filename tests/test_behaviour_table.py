@@ -19,6 +19,7 @@ import torch
 from helion.autotuner.base_search import BaseAutotuner
 from helion_rig import Rig
 from helion_rig import StubProvider
+from helion_rig import answer_with
 from helion_rig import rig
 from helion_rig import twice
 
@@ -27,9 +28,6 @@ from costmodel import helion_hook
 from costmodel.errors import UnreadableKernelError
 from costmodel.helion_hook import support
 from costmodel.types import Config
-from costmodel.types import Pick
-from costmodel.types import PickSource
-from costmodel.types import ReasonCode
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "plug-in.md"
 SHAPES = ((2048, 4096),)
@@ -400,7 +398,7 @@ def _unknown_helion(trial: Trial) -> None:
 @case("our pick does not compile")
 def _uncompilable(trial: Trial) -> None:
     broken = {**trial.default(), "block_sizes": [3]}
-    _answer_with(trial.patch, lambda bound: broken)
+    answer_with(trial.patch, lambda bound: broken)
 
 
 @case("a bug of ours")
@@ -408,7 +406,7 @@ def _bug(trial: Trial) -> None:
     def explode(bound: Any) -> Config:
         raise ZeroDivisionError("ours")
 
-    _answer_with(trial.patch, explode)
+    answer_with(trial.patch, explode)
 
 
 @case("no usable model")
@@ -421,27 +419,6 @@ def _no_model(trial: Trial) -> None:
 def _isolated(kernel: Any, args: Sequence[Any]) -> Any:
     bind = getattr(kernel, "_bind_isolated", kernel.bind)
     return bind(tuple(args))
-
-
-def _answer_with(
-    patch: pytest.MonkeyPatch, config_for: Callable[[Any], Config]
-) -> None:
-    """Let the pipeline of features, model and gate come to this config."""
-
-    def choose_for(bound: Any, *_args: Any, **_options: Any) -> Pick:
-        config = config_for(bound)
-        default = helion_hook.default_config(bound)
-        return Pick(
-            config=config,
-            source=PickSource.LEARNED,
-            reason=ReasonCode.GAIN_CERTAIN,
-            detail="the test's",
-            predicted_speedup=1.5,
-            default=default,
-            shortlist=(config, default),
-        )
-
-    patch.setattr("costmodel.provider.choose_for", choose_for)
 
 
 def _ours(bound: Any) -> Config:
@@ -474,7 +451,7 @@ def test_the_page_tells_what_happens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name, *cells = row
-    _answer_with(monkeypatch, _ours)
+    answer_with(monkeypatch, _ours)
     monkeypatch.setattr("costmodel.provider._PROVIDER", None)
     trial = Trial(trial_rig, monkeypatch, column)
     CASES[name](trial)
