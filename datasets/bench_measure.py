@@ -86,12 +86,14 @@ class BenchLimits:
         rounds_s: Interleaved readings of one workload; three rounds are always made.
         stop_at_s: Unix time after which nothing new is timed.
         n_rounds: Interleaved rounds.
+        search_s: What Helion's search takes; none begins that could not end.
     """
 
     first_s: float = 25.0
     rounds_s: float = 8.0
     stop_at_s: float = math.inf
     n_rounds: int = retime.N_ROUNDS
+    search_s: float = 0.0
 
 
 class OutOfTimeError(Exception):
@@ -138,6 +140,8 @@ def measure(
         view = helion_hook.view(bound, args)
         if bench.search is not None:
             timed_turn.take()
+            if time.time() + limits.search_s > limits.stop_at_s:
+                raise OutOfTimeError("stopped by the clock before Helion's search")
             column, searched = _search(bench.search, bound, args, rig.settings)
             planned = dataclasses.replace(planned, columns=(*planned.columns, column))
             timed_turn.give()
@@ -166,7 +170,15 @@ def measure(
 
         order = _order(configs, default_id, planned.workload.workload_id)
         rows = _benchmark(
-            bound, args, order, kernel, rig, timed_turn, before_timing, expired
+            bound,
+            args,
+            order,
+            view.default,
+            kernel,
+            rig,
+            timed_turn,
+            before_timing,
+            expired,
         )
         first_s = max(0.0, time.time() - (stop_first_s - limits.first_s))
         if cut_short:
@@ -329,6 +341,7 @@ def _benchmark(
     bound: Any,
     args: Sequence[Any],
     order: Sequence[Config],
+    default: Config,
     kernel: BenchKernel,
     rig: Rig,
     turn: GpuTurn,
@@ -362,12 +375,26 @@ def _benchmark(
     try:
         return search({})
     except Exception as error:
-        # Helion's own baseline is its most cautious config. Where even that cannot
-        # run, the reference stands in.
-        if "baseline" not in str(error) or kernel.reference is None:
+        # Helion's own baseline is its most cautious config, run to see which
+        # arguments a kernel writes to. Where that cannot run, the default stands in,
+        # or the reference.
+        if "baseline" not in str(error):
             raise
         turn.give()
-        return search({"autotune_baseline_fn": kernel.reference})
+        stand_in = _first_that_runs(bound, default, kernel)
+        return search({"autotune_baseline_fn": stand_in})
+
+
+def _first_that_runs(bound: Any, default: Config, kernel: BenchKernel) -> Launch:
+    def stand_in(*args: Any) -> Any:
+        try:
+            return bound.compile_config(default, allow_print=False)(*args)
+        except Exception:
+            if kernel.reference is None:
+                raise
+            return kernel.reference(*args)
+
+    return stand_in
 
 
 def _first_results(

@@ -305,11 +305,16 @@ class Bench:
     def _settle(self, job: Job, outcome: Outcome) -> None:
         name = f"{job.planned.workload.kernel} {' '.join(job.planned.workload.args)}"
         if outcome.summary is not None:
-            result = result_from_json(outcome.summary["result"])
-            append_result(self.results, result)
-            self._n_done += 1
-            self._say(f"{self._place()} {name}: {in_words(result)}")
-            return
+            try:
+                result = result_from_json(outcome.summary["result"])
+                append_result(self.results, result)
+            except (ValueError, KeyError, TypeError) as error:
+                # One odd answer must not end this worker's thread.
+                outcome = Outcome(error=f"unreadable result: {error}")
+            else:
+                self._n_done += 1
+                self._say(f"{self._place()} {name}: {in_words(result)}")
+                return
         if "stopped by the clock" in outcome.error or outcome.error == "out of time":
             self._say(f"not finished: {name}: {outcome.error}")
             return

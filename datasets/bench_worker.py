@@ -133,6 +133,7 @@ def _measure(
         rounds_s=job["rounds_s"],
         stop_at_s=job["stop_at_s"],
         n_rounds=job["n_rounds"],
+        search_s=0.0 if job["autotune"] is None else job["autotune"]["seconds"],
     )
     try:
         result = measure(planned, kernel, bench, turn, limits, beat, careful=careful)

@@ -214,10 +214,13 @@ def _measure(
     bench = _bench(turn, **stubs)
     limits = limits or BenchLimits()
     try:
-        return measure(planned, kernel, bench, turn, limits, lambda: beats.append(None))
+        found = measure(
+            planned, kernel, bench, turn, limits, lambda: beats.append(None)
+        )
     finally:
         assert not turn.held
-        assert beats
+    assert beats
+    return found
 
 
 def test_every_column_gets_its_time(kernel: BenchKernel, default: Config) -> None:
@@ -357,17 +360,19 @@ def test_helions_search_is_a_column_with_its_seconds(
     assert "no config found" in scored.columns["autotune"].detail
 
 
-@pytest.mark.parametrize("limit", ["first", "clock"])
+@pytest.mark.parametrize("limit", ["first", "clock", "search"])
 def test_a_workload_out_of_time_has_no_result(
     kernel: BenchKernel, default: Config, limit: str
 ) -> None:
     planned = _planned({"default": [default], "pick": [_with(default, num_warps=2)]})
     limits = {
         "first": BenchLimits(first_s=-1.0),
+        "search": BenchLimits(stop_at_s=time.time() + 60.0, search_s=90.0),
         "clock": BenchLimits(stop_at_s=time.time() - 1.0),
     }[limit]
     with pytest.raises(OutOfTimeError):
-        _measure(planned, kernel, limits)
+        search = (lambda *_: (default, {})) if limit == "search" else None
+        _measure(planned, kernel, limits, search=search)
 
 
 def test_without_a_default_there_is_nothing_to_compare_with(

@@ -60,6 +60,9 @@ FAKE_WORKER = textwrap.dedent(
             say(event="failed", error="OutOfTimeError: stopped by the clock",
                 broken=False)
             continue
+        if behaviour == "odd":
+            say(event="done", result={**answer, "compile_s": float("nan")})
+            continue
         if behaviour == "slow":
             time.sleep(0.3)
         if job["autotune"]:
@@ -133,11 +136,14 @@ def short_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_deaths_and_hangs_cost_no_other_workload(
     tmp_path: Path, short_stalls: None
 ) -> None:
-    table = _workloads(["good", "dies", "good", "hangs", "refuses", "breaks", "good"])
+    table = _workloads(
+        ["good", "dies", "good", "hangs", "refuses", "breaks", "odd", "good"]
+    )
     said: list[str] = []
     assert _bench(tmp_path, table, said=said).run() == 0
     # Those that died, hung or broke came back in isolation; what was refused did not.
-    expected = {k for k, (name, _) in table.items() if name != "refuses"}
+    lost = {"refuses", "odd"}
+    expected = {k for k, (name, _) in table.items() if name not in lost}
     assert set(_measured(tmp_path)) == expected
     retried = {job[0] for job in _jobs(tmp_path) if job[2] == "True"}
     troubled = {"dies", "hangs", "breaks"}
@@ -146,7 +152,7 @@ def test_deaths_and_hangs_cost_no_other_workload(
     for words in ("device-side assert", "hung in phase", "BindError", "pick 1.250x"):
         assert words in printed
     failures = (tmp_path / "out" / "failures-0.jsonl").read_text().splitlines()
-    assert len(failures) == 4
+    assert len(failures) == 5
 
 
 def test_a_second_start_measures_only_the_rest(tmp_path: Path) -> None:
