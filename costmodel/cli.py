@@ -237,6 +237,13 @@ def _serving_commands(commands: Commands) -> None:
     export.add_argument("--gpu-file", metavar="NAME", help="such as nvidia_h200")
     export.add_argument("--max-configs", type=int, metavar="N", help="of each kernel")
     export.add_argument("--model", metavar="FILE", help="default: the bundled one")
+    export.add_argument(
+        "--candidates",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a file of configs to choose from as well, such as another GPU's",
+    )
     export.add_argument("--dry-run", action="store_true", help="write nothing")
     export.add_argument("--json", action="store_true")
     export.set_defaults(run="costmodel.cli_export:export")

@@ -17,6 +17,7 @@ from costmodel.export_plan import KernelExport
 from costmodel.export_plan import plan_export
 from costmodel.hardware import load_hardware
 from costmodel.kernel_file import load_kernel
+from costmodel.migrate_files import read_config_file
 from costmodel.provider import Provider
 from costmodel.shape_list import DEFAULT_CONFIGS
 from costmodel.shape_list import KernelJob
@@ -31,6 +32,11 @@ def export(arguments: argparse.Namespace) -> int:
         raise ExportError("expected --output DIR for files: name a folder")
     hardware = load_hardware(arguments.gpu)
     provider = Provider(arguments.model)
+    extra = [
+        found.config
+        for name in arguments.candidates
+        for found in read_config_file(Path(name))[1]
+    ]
     pairs = []
     for place, job in enumerate(jobs, start=1):
         kernel = load_kernel(job.reference)
@@ -38,7 +44,13 @@ def export(arguments: argparse.Namespace) -> int:
         print(words, file=sys.stderr)
         limit = 1 if arguments.layout == "decorator" else job.max_configs
         plan = plan_export(
-            kernel, job.cases, hardware, provider, max_configs=limit, name=job.name
+            kernel,
+            job.cases,
+            hardware,
+            provider,
+            max_configs=limit,
+            name=job.name,
+            extra=extra,
         )
         pairs.append((kernel, plan))
     changes: list[FileChange] = []
@@ -61,7 +73,8 @@ def export(arguments: argparse.Namespace) -> int:
     if arguments.layout == "aot" and not arguments.dry_run:
         folder = Path(arguments.output).resolve()
         print(
-            f"\nHelion reads it from beside the source, or with\n"
+            f"\nAll {hardware.arch} GPUs read it: "
+            f"from beside the source, or with\n"
             f"  HELION_HEURISTIC_DIR={folder}\n"
             f"in kernels made with helion.aot_kernel, or in all with\n"
             f"  HELION_AUTOTUNE_CACHE=AOTAutotuneCache"

@@ -80,16 +80,26 @@ def plan_export(
     *,
     max_configs: int,
     name: str = "",
+    extra: Sequence[Config] = (),
 ) -> KernelExport:
     """Choose configs for all shapes: least mean and worst predicted loss.
 
     Every chosen config is shown to generate code at every shape it serves.
 
+    Args:
+        kernel: A `helion.kernel` object.
+        cases: Its shapes.
+        hardware: The target GPU.
+        provider: Who picks for each shape.
+        max_configs: Most distinct configs, >= 1.
+        name: What layouts call the kernel; "" means its own name.
+        extra: More configs to choose from, such as those of another GPU's file.
+
     Raises:
         NoCommonConfigError: So few configs cannot serve all shapes.
         BindError: Helion refuses a shape.
     """
-    table = make_loss_table(kernel, cases, hardware, provider)
+    table = make_loss_table(kernel, cases, hardware, provider, extra=extra)
     loss, cover = _proven_cover(table, max_configs)
     weights = [case.weight for case in cases]
     first = choose_cover(loss[:, list(cover.columns)], weights, 1)

@@ -118,6 +118,33 @@ def test_a_list_of_kernels_becomes_an_engines_folder(
     assert json.loads(helion.Config(**content[0]["config"]).to_json())
 
 
+def test_configs_of_another_file_can_be_chosen(
+    ops: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = {"block_sizes": [64, 128, 32], "num_warps": 4, "num_stages": 2}
+    broken = {"block_sizes": [64], "num_warps": "many"}
+    entries = [{"key": {}, "config": foreign}, {"key": {"m": 1}, "config": broken}]
+    Path("h100.json").write_text(json.dumps(entries))
+    seen: list[LossTable] = []
+    plain = export_plan.make_loss_table
+
+    def watched(*args: Any, **options: Any) -> LossTable:
+        seen.append(plain(*args, **options))
+        return seen[0]
+
+    monkeypatch.setattr(export_plan, "make_loss_table", watched)
+    shape = ["--shape", "bf16[64,1024]", "bf16[1024,2048]"]
+    command = ["export", ops, *shape, "--output", "out", "--dry-run"]
+    run(capsys, *command, "--candidates", "h100.json")
+    (table,) = seen
+    blocks = [config.get("block_sizes") for config in table.configs]
+    place = blocks.index([64, 128, 32])
+    assert table.loss_log[0, place] < float("inf")
+    # What cannot run here is never chosen, whatever it says.
+    assert table.loss_log[0, blocks.index([64])] == float("inf")
+    assert not Path("out").exists()
+
+
 def test_a_decorator_line_holds_one_config_for_all_shapes(
     ops: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
