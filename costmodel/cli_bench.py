@@ -371,10 +371,10 @@ def _read_choices(path: Path, name: str) -> dict[str, Column]:
 def _report(options: argparse.Namespace) -> int:
     from rich.console import Console
 
+    from costmodel.training.bench_plot import save_plot
     from costmodel.training.bench_report import as_json
     from costmodel.training.bench_report import make_report
     from costmodel.training.bench_show import markdown
-    from costmodel.training.bench_show import save_plot
     from costmodel.training.bench_show import show
 
     report = make_report(read_results(result_files(options.results)))
@@ -405,7 +405,10 @@ def _plan_facts(places: Iterable[Path]) -> list[tuple[str, str]]:
         if path.is_file():
             facts = read_plan(path).facts
             lines = [("plan", f"`{facts.get('command', '')}`, {facts.get('made', '')}")]
-            lines.append(("picks", str(facts.get("protocol", ""))))
+            models = facts.get("models") or {}
+            corpus = str(facts.get("corpus_digest", ""))[:16]
+            words = f", {len(models)} models, corpus {corpus}" if models else ""
+            lines.append(("picks", f"{facts.get('protocol', '')}{words}"))
             refused = facts.get("refused") or ()
             if refused:
                 lines.append(("not planned", f"{len(refused)} that do not bind"))

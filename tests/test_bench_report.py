@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from bench_builder import planned
 from bench_builder import result
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 
 from costmodel import cli
+from costmodel import cli_bench
 from costmodel.datasets.bench_file import BenchResult
 from costmodel.datasets.bench_file import Plan
 from costmodel.datasets.bench_file import append_result
@@ -20,6 +26,7 @@ from costmodel.training.bench_report import WITHOUT_RULE
 from costmodel.training.bench_report import ColumnSummary
 from costmodel.training.bench_report import as_json
 from costmodel.training.bench_report import make_report
+from costmodel.training.bench_report import upper_share
 from costmodel.training.bench_show import markdown
 
 COLUMNS = {"pick": ["p"], "top2": ["d", "p", "q"]}
@@ -84,16 +91,26 @@ def test_a_column_that_some_workloads_lack_is_summed_over_the_others() -> None:
 def test_classes_and_rules_partition_the_workloads() -> None:
     report = make_report(_results())
     assert len(report.scores) == 5 and len(report.unscored) == 1
-    rules = [one for one in report.parts if one.title in (WITH_RULE, WITHOUT_RULE)]
-    classes = [one for one in report.parts if one not in rules]
-    assert sum(one.n for one in rules) == sum(one.n for one in classes) == 5
+    assert [one.title for one in report.parts] == [WITH_RULE, WITHOUT_RULE]
+    for parts in (report.parts, report.classes):
+        assert sum(one.n for one in parts) == 5
+
+
+@given(st.integers(1, 120).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_the_bound_of_a_share_is_what_binomials_say(seen: tuple[int, int]) -> None:
+    n_seen, n = seen
+    bound = upper_share(n_seen, n)
+    assert n_seen / n <= bound <= 1.0
+    exact = 1.0 if n_seen == n else stats.beta.ppf(0.95, n_seen + 1, n - n_seen)
+    assert bound == pytest.approx(exact, abs=1e-6)
 
 
 def test_the_page_names_every_bad_pick_and_every_workload() -> None:
     report = make_report(_results())
     page = markdown(report, [("command", "`x`")], "plot.png")
     wrong = page.split("## Where it went wrong")[1].split("## Every workload")[0]
-    assert wrong.count("- `") == 2
+    assert wrong.count("- `") == 3
+    assert "c:five" in wrong and "not counted" in wrong
     assert "b:two" in wrong and "wrong!" in wrong
     for one in report.scores:
         assert " ".join(one.result.planned.workload.args) in page
@@ -101,7 +118,7 @@ def test_the_page_names_every_bad_pick_and_every_workload() -> None:
         assert words in page
     # Tables are whole: as many cells in each row as in its head.
     rows = [line.count("|") for line in page.splitlines() if line.startswith("| ")]
-    assert len(set(rows)) == 2
+    assert len(set(rows)) == 3
 
 
 def test_the_command_writes_all_three(
@@ -147,3 +164,34 @@ def test_a_mistake_is_an_error_of_one_line(
     monkeypatch.chdir(tmp_path)
     assert cli.main(["bench", *arguments]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_all_steps_hand_their_options_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[tuple[str, argparse.Namespace]] = []
+
+    def note(name: str) -> Callable[..., int]:
+        def step(options: argparse.Namespace, *_: object) -> int:
+            steps.append((name, options))
+            return 0
+
+        return step
+
+    monkeypatch.setattr(cli_bench, "_require_gpu", lambda: None)
+    monkeypatch.setattr(cli_bench, "_write_plan", note("plan"))
+    monkeypatch.setattr(cli_bench.bench_run, "run", note("run"))
+    monkeypatch.setattr(cli_bench, "_report", note("report"))
+    command = ["bench", "all", "matmul", "--output", str(tmp_path), "--seconds", "60"]
+    assert cli.main([*command, "--autotune-seconds", "9", "--json"]) == 0
+    assert [name for name, _ in steps] == ["plan", "run", "report"]
+    plan, run, report = (options for _, options in steps)
+    assert plan.words == ["matmul"] and report.json
+    assert (run.seconds, run.autotune_seconds, run.autotune_limit) == (60.0, 9.0, 8)
+    assert run.plan == tmp_path / "plan.jsonl" and run.output == tmp_path
+    assert run.shard == (0, 1) and run.skip == []
+    assert report.results == [tmp_path]
+    # A plan that is there is gone on with.
+    (tmp_path / "plan.jsonl").write_text("")
+    assert cli.main(command) == 0
+    assert [name for name, _ in steps][3:] == ["run", "report"]

@@ -8,7 +8,9 @@ as 0.1x, harm is slower than the default by more than the noise of both.
 
 from __future__ import annotations
 
+import math
 import statistics
+import time
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -28,7 +30,7 @@ from costmodel.training.metrics import bootstrap_interval
 from costmodel.training.metrics import geomean
 
 WITH_RULE = "Helion has a rule"
-WITHOUT_RULE = "it has none"
+WITHOUT_RULE = "Helion has no rule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class ColumnSummary:
         n_harm: Slower than the default beyond noise, failures included.
         n_gain: Faster beyond noise.
         n_failed: Did not run, or was wrong.
+        failed_upper: Upper 95 % bound of the share that fails, as if workloads were
+            independent.
         worst: Smallest speed-up.
         decide_s: Median seconds to decide, None where unknown.
         n_measured: Mean number of configs measured to decide.
@@ -61,6 +65,7 @@ class ColumnSummary:
     n_harm: int
     n_gain: int
     n_failed: int
+    failed_upper: float
     worst: float
     decide_s: float | None
     n_measured: float
@@ -84,7 +89,8 @@ class BenchReport:
     Attributes:
         scores: Workloads whose default ran, in the order measured.
         unscored: Those whose default did not.
-        parts: By whether Helion has a rule, then by class.
+        parts: By whether Helion has a rule.
+        classes: By class and rule.
         columns: Names of all columns, in the order planned.
         floor_log: Median noise floor of the default against itself.
     """
@@ -92,6 +98,7 @@ class BenchReport:
     scores: tuple[WorkloadScore, ...]
     unscored: tuple[BenchResult, ...]
     parts: tuple[Part, ...]
+    classes: tuple[Part, ...]
     columns: tuple[str, ...]
     floor_log: float | None
 
@@ -109,16 +116,14 @@ def make_report(results: Iterable[BenchResult]) -> BenchReport:
     names = dict.fromkeys(
         name for one in scores for name in one.columns if name != DEFAULT
     )
-    classes = sorted({_class(one) for one in scores})
-    parts: list[tuple[str, Callable[[WorkloadScore], bool]]] = [
+    rules: list[tuple[str, Callable[[WorkloadScore], bool]]] = [
         (WITH_RULE, lambda one: one.result.planned.promoted),
         (WITHOUT_RULE, lambda one: not one.result.planned.promoted),
     ]
-    for name in classes:
-        for promoted in (True, False):
-            parts.append((_part_title(name, promoted), _of_class(name, promoted)))
-    made = [
-        _part(title, [s for s in scores if keep(s)], names) for title, keep in parts
+    classes = [
+        (_part_title(name, promoted), _of_class(name, promoted))
+        for name in sorted({_class(one) for one in scores})
+        for promoted in (True, False)
     ]
     floors = [
         one.result.noise_floor_log
@@ -128,7 +133,8 @@ def make_report(results: Iterable[BenchResult]) -> BenchReport:
     return BenchReport(
         scores=tuple(scores),
         unscored=tuple(unscored),
-        parts=tuple(one for one in made if one.n),
+        parts=_parts(rules, scores, names),
+        classes=_parts(classes, scores, names),
         columns=tuple(names),
         floor_log=statistics.median(floors) if floors else None,
     )
@@ -146,6 +152,19 @@ def _of_class(kernel_class: str, promoted: bool) -> Callable[[WorkloadScore], bo
     return lambda one: (
         _class(one) == kernel_class and one.result.planned.promoted == promoted
     )
+
+
+def _parts(
+    kinds: Iterable[tuple[str, Callable[[WorkloadScore], bool]]],
+    scores: Sequence[WorkloadScore],
+    names: Iterable[str],
+) -> tuple[Part, ...]:
+    names = list(names)
+    made = [
+        _part(title, [one for one in scores if keep(one)], names)
+        for title, keep in kinds
+    ]
+    return tuple(one for one in made if one.n)
 
 
 def _part(title: str, scores: Sequence[WorkloadScore], names: Iterable[str]) -> Part:
@@ -170,6 +189,7 @@ def _summary(name: str, scores: Sequence[WorkloadScore]) -> ColumnSummary | None
     low, high = bootstrap_interval(speedups, groups)
     headroom_log = float(np.sum(np.log([one.best_speedup for one in having])))
     won_log = float(np.sum(np.log(speedups)))
+    n_failed = sum(one.is_failure for one in columns)
     seconds = [one.decide_s for one in columns if one.decide_s is not None]
     return ColumnSummary(
         name=name,
@@ -181,11 +201,28 @@ def _summary(name: str, scores: Sequence[WorkloadScore]) -> ColumnSummary | None
         headroom_share=won_log / headroom_log if headroom_log > 0 else 0.0,
         n_harm=sum(one.is_harm for one in columns),
         n_gain=sum(one.is_gain for one in columns),
-        n_failed=sum(one.is_failure for one in columns),
+        n_failed=n_failed,
+        failed_upper=upper_share(n_failed, len(columns)),
         worst=min(speedups),
         decide_s=statistics.median(seconds) if seconds else None,
         n_measured=statistics.fmean(one.n_measured for one in columns),
     )
+
+
+def upper_share(n_seen: int, n: int, certainty: float = 0.95) -> float:
+    """Largest share of which `n_seen` of `n` or fewer are not too unlikely.
+
+    The one-sided bound of Clopper and Pearson (Biometrika 1934), by bisection.
+    """
+    low, high = n_seen / n, 1.0
+    for _ in range(60):
+        share = (low + high) / 2
+        fewer = sum(
+            math.comb(n, k) * share**k * (1 - share) ** (n - k)
+            for k in range(n_seen + 1)
+        )
+        low, high = (share, high) if fewer > 1 - certainty else (low, share)
+    return high
 
 
 def as_json(report: BenchReport) -> dict[str, Any]:
@@ -195,6 +232,7 @@ def as_json(report: BenchReport) -> dict[str, Any]:
         "n_without_default": len(report.unscored),
         "noise_floor_log": report.floor_log,
         "parts": [asdict(part) for part in report.parts],
+        "classes": [asdict(part) for part in report.classes],
         "workloads": [_workload_json(one) for one in report.scores],
         "without_default": [_name(one) for one in report.unscored],
         "conditions": conditions(report),
@@ -247,6 +285,10 @@ def conditions(report: BenchReport) -> dict[str, Any]:
     """What the numbers depend on: device, versions, clocks, how results were judged."""
     results = [one.result for one in report.scores] + list(report.unscored)
     return {
+        "measured": _values(
+            results,
+            lambda one: time.strftime("%Y-%m-%d", time.gmtime(one.started_at_s)),
+        ),
         "gpu": _values(results, lambda one: one.gpu.get("name")),
         "cards": _values(results, lambda one: one.gpu.get("uuid_digest")),
         "driver": _values(results, lambda one: one.gpu.get("driver_version")),

@@ -1,19 +1,15 @@
-"""A bench's report for people: tables on a terminal, a page in Markdown, a plot."""
+"""A bench's report for people: tables on a terminal, a page in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from costmodel.datasets.bench_file import DEFAULT
 from costmodel.datasets.bench_plan import PICK
 from costmodel.datasets.bench_score import ColumnScore
 from costmodel.datasets.bench_score import WorkloadScore
@@ -45,10 +41,6 @@ _SUMMARY_HEAD = (
     "measured",
     "decide s",
 )
-_DPI = 130
-# Okabe and Ito's palette: told apart by colour-blind readers and in grey.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-_GREY = "#999999"
 
 
 def show(report: BenchReport, console: Console) -> None:
@@ -68,6 +60,13 @@ def show(report: BenchReport, console: Console) -> None:
         for column in part.columns:
             summary.add_row(*_summary_cells(column))
         console.print(summary)
+    by_class = Table(title="By class", title_justify="left")
+    head, rows = _class_rows(report)
+    for name in head:
+        by_class.add_column(name, justify="left" if name == "class" else "right")
+    for row in rows:
+        by_class.add_row(*row)
+    console.print(by_class)
     console.print(f"{MEANING} {CHOOSING}", highlight=False)
 
 
@@ -113,11 +112,26 @@ def _summary_cells(one: ColumnSummary) -> tuple[str, ...]:
         f"{one.headroom_share:.0%}",
         f"{one.n_gain}",
         f"{one.n_harm} ({one.n_harm / one.n:.1%})",
-        f"{one.n_failed}",
+        f"{one.n_failed} (<{one.failed_upper:.1%})",
         f"{one.worst:.3f}",
         f"{one.n_measured:.1f}",
         _seconds(one.decide_s),
     )
+
+
+def _class_rows(report: BenchReport) -> tuple[list[str], list[list[str]]]:
+    """One row for each class: speed-ups, and how many are slower beyond noise."""
+    head = ["class", "n", "kernels", "best", *report.columns]
+    rows = []
+    for part in report.classes:
+        columns = {one.name: one for one in part.columns}
+        row = [part.title, str(part.n), str(part.n_kernels), f"{part.best:.3f}"]
+        for name in report.columns:
+            one = columns.get(name)
+            slower = "" if one is None or not one.n_harm else f" ({one.n_harm} slower)"
+            row.append("" if one is None else f"{one.speedup:.3f}{slower}")
+        rows.append(row)
+    return head, rows
 
 
 def _seconds(value: float | None) -> str:
@@ -148,6 +162,8 @@ def markdown(
     for part in report.parts:
         lines += [f"## {_title(part.title, part.n, part.n_kernels, part.best)}", ""]
         lines += _markdown_table(_SUMMARY_HEAD, map(_summary_cells, part.columns))
+    lines += ["## By class", ""]
+    lines += _markdown_table(*_class_rows(report))
     lines += ["## Where it went wrong", ""]
     lines += _troubles(report)
     lines += ["", "## Every workload", ""]
@@ -165,10 +181,17 @@ def _conditions(report: BenchReport) -> list[tuple[str, str]]:
     )
     lines = [
         ("GPU", f"{', '.join(found['gpu'])}, driver {', '.join(found['driver'])}"),
-        ("clocks", f"SM {found['sm_clock_mhz']} MHz, {found['temperature_c']} C"),
+        (
+            "clocks",
+            f"SM {_between(found['sm_clock_mhz'])} MHz, "
+            f"{_between(found['temperature_c'])} C, "
+            f"power limit {', '.join(map(str, found['power_limit_w']))} W",
+        ),
         ("versions", versions),
-        ("workloads", f"{len(report.scores)}, results judged by {found['judged_by']}"),
-        ("readings", f"{found['regimes']}"),
+        ("measured", ", ".join(found["measured"])),
+        ("workloads", str(len(report.scores))),
+        ("results judged by", _counted(found["judged_by"])),
+        ("readings", _counted(found["regimes"])),
     ]
     if report.floor_log is not None:
         lines.append(("noise floor", f"{report.floor_log:.2%} in the median"))
@@ -178,6 +201,14 @@ def _conditions(report: BenchReport) -> list[tuple[str, str]]:
     if report.unscored:
         lines.append(("left out", f"{len(report.unscored)} whose default did not run"))
     return lines
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {n}" for name, n in counts.items())
+
+
+def _between(ends: tuple[float, float] | None) -> str:
+    return "unknown" if ends is None else f"{ends[0]:g}-{ends[1]:g}"
 
 
 def _troubles(report: BenchReport) -> list[str]:
@@ -193,7 +224,18 @@ def _troubles(report: BenchReport) -> list[str]:
             f"- `{workload.kernel} {' '.join(workload.args)}`: "
             f"{_cell(column)} of {one.best_speedup:.3f}, {words}"
         )
-    return lines or ["No pick was slower than the default beyond noise; none failed."]
+    if not lines:
+        lines.append("No pick was slower than the default beyond noise; none failed.")
+    for result in report.unscored:
+        workload = result.planned.workload
+        default = result.results.get(result.default_id)
+        ours = result.results.get(next(iter(result.members.get(PICK, ())), ""))
+        lines.append(
+            f"- `{workload.kernel} {' '.join(workload.args)}`: Helion's default has no "
+            f"time ({default.status if default else 'missing'}), our pick "
+            f"{ours.status if ours else 'missing'}; not counted"
+        )
+    return lines
 
 
 def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -202,54 +244,3 @@ def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[
         f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows
     ]
     return [*lines, ""]
-
-
-def save_plot(report: BenchReport, path: Path) -> None:
-    """Speed-up of each workload by column, sorted by the best config timed."""
-    names = [name for name in report.columns if name != DEFAULT][: len(_COLOURS)]
-    scores = sorted(report.scores, key=lambda one: one.best_speedup)
-    figure = Figure(figsize=(8.0, 2.2 + 0.17 * max(len(scores), 6)), dpi=_DPI)
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    rows = np.arange(len(scores))
-    axes.plot(
-        [one.best_speedup for one in scores],
-        rows,
-        "|",
-        color=_GREY,
-        markersize=9,
-        label="best timed",
-    )
-    for name, colour in zip(names, _COLOURS, strict=False):
-        points = [
-            (one.columns[name].speedup, row)
-            for row, one in enumerate(scores)
-            if name in one.columns
-        ]
-        axes.plot(
-            [x for x, _ in points],
-            [y for _, y in points],
-            "o",
-            color=colour,
-            markersize=5 if name == PICK else 3,
-            alpha=0.9 if name == PICK else 0.6,
-            label=name,
-        )
-    axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.set_xscale("log")
-    ticks = [x for x in (0.1, 0.25, 0.5, 0.8, 1, 1.25, 1.5, 2, 4, 8, 16, 32, 64, 128)]
-    low, high = axes.get_xlim()
-    axes.set_xticks(
-        [x for x in ticks if low <= x <= high],
-        labels=[f"{x:g}x" for x in ticks if low <= x <= high],
-    )
-    axes.minorticks_off()
-    labels = [one.result.planned.workload.kernel for one in scores]
-    axes.set_yticks(rows, labels=labels, fontsize=5)
-    axes.set_ylim(-1, max(len(scores), 1))
-    axes.set_xlabel("Helion's default time / this column's time")
-    axes.grid(axis="x", linewidth=0.3)
-    axes.legend(loc="lower right", fontsize=7)
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
