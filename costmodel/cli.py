@@ -244,6 +244,12 @@ def _serving_commands(commands: Commands) -> None:
         metavar="FILE",
         help="a file of configs to choose from as well, such as another GPU's",
     )
+    export.add_argument(
+        "--for-helion",
+        choices=("1.4", "1.5"),
+        default="1.5",
+        help="who reads the files; 1.4 refuses some knobs (default: %(default)s)",
+    )
     export.add_argument("--dry-run", action="store_true", help="write nothing")
     export.add_argument("--json", action="store_true")
     export.set_defaults(run="costmodel.cli_export:export")

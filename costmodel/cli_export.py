@@ -51,6 +51,7 @@ def export(arguments: argparse.Namespace) -> int:
             max_configs=limit,
             name=job.name,
             extra=extra,
+            for_older=arguments.for_helion == "1.4",
         )
         pairs.append((kernel, plan))
     changes: list[FileChange] = []

@@ -19,8 +19,8 @@ from costmodel.shape_losses import ShapeCase
 from costmodel.shape_losses import make_loss_table
 from costmodel.types import Config
 
-# Knobs that Helion 1.4 does not know, with the value that does nothing; a file without
-# them is read by both (Helion's `autotuner/config_spec.py`, 1.4.0 and 1.5.1).
+# Knobs that Helion 1.4 does not know and refuses, with the value that does nothing; a
+# file without them is read by both (`autotuner/config_spec.py` of 1.4.0 and 1.5.1).
 _IDLE_IF: Mapping[str, Any] = {
     "cross_loop_pipeline": "barrier",
     "host_tensor_descriptors": False,
@@ -81,6 +81,7 @@ def plan_export(
     max_configs: int,
     name: str = "",
     extra: Sequence[Config] = (),
+    for_older: bool = False,
 ) -> KernelExport:
     """Choose configs for all shapes: least mean and worst predicted loss.
 
@@ -94,13 +95,14 @@ def plan_export(
         max_configs: Most distinct configs, >= 1.
         name: What layouts call the kernel; "" means its own name.
         extra: More configs to choose from, such as those of another GPU's file.
+        for_older: Choose only configs that Helion 1.4 reads as well.
 
     Raises:
         NoCommonConfigError: So few configs cannot serve all shapes.
         BindError: Helion refuses a shape.
     """
     table = make_loss_table(kernel, cases, hardware, provider, extra=extra)
-    loss, cover = _proven_cover(table, max_configs)
+    loss, cover = _proven_cover(table, max_configs, for_older)
     weights = [case.weight for case in cases]
     first = choose_cover(loss[:, list(cover.columns)], weights, 1)
     default_column = cover.columns[first.columns[0]]
@@ -140,9 +142,14 @@ def portable(config: Config) -> Config:
     }
 
 
-def _proven_cover(table: LossTable, limit: int) -> tuple[np.ndarray[Any, Any], Cover]:
+def _proven_cover(
+    table: LossTable, limit: int, for_older: bool
+) -> tuple[np.ndarray[Any, Any], Cover]:
     """A cover of which each config generates code where it serves."""
     loss = table.loss_log.copy()
+    if for_older:
+        young = [not _IDLE_IF.keys().isdisjoint(portable(c)) for c in table.configs]
+        loss[:, young] = np.inf
     weights = [case.weight for case in table.cases]
     while True:
         cover = choose_cover(loss, weights, limit)

@@ -211,6 +211,14 @@ def test_a_config_without_code_is_passed_over_and_too_few_is_an_error(
         chosen = other.configs[entry.index]
         assert chosen != portable(made[0].configs[own[row]])
     assert other.mean_loss_log >= plan.mean_loss_log == 0.0
+    # Helion 1.4 refuses a knob that the best config needs.
+    monkeypatch.setattr(LossTable, "generates", lambda *_args: True)
+    for column in set(own):
+        made[0].configs[column]["host_tensor_descriptors"] = True
+    older = plan_export(kernel, cases, H200, Provider(), max_configs=2, for_older=True)
+    assert all("host_tensor_descriptors" not in config for config in older.configs)
+    newer = plan_export(kernel, cases, H200, Provider(), max_configs=2)
+    assert all("host_tensor_descriptors" in config for config in newer.configs)
     monkeypatch.setattr(LossTable, "generates", lambda *_args: False)
     with pytest.raises(NoCommonConfigError, match="allow more"):
         plan_export(kernel, cases, H200, Provider(), max_configs=1)
