@@ -37,6 +37,7 @@ def quick_search(
     seconds: float,
     max_configs: int,
     heartbeat: Callable[[], None],
+    provider_base: type | None = None,
 ) -> Searched:
     """Run Helion's search at effort "quick" until a limit; nothing is cached.
 
@@ -50,6 +51,7 @@ def quick_search(
         seconds: Wall time after which nothing new is tried.
         max_configs: Configs after which nothing new is tried.
         heartbeat: Called whenever Helion asks whether to go on.
+        provider_base: Benchmark provider to use, for tests without a GPU.
     """
     from helion.runtime.settings import default_autotuner_fn
 
@@ -66,6 +68,8 @@ def quick_search(
         # The cache around it would answer from, and write to, the user's folder.
         search: Any = default_autotuner_fn(bound, args)
         search = getattr(search, "autotuner", search)
+        if provider_base is not None:
+            search._benchmark_provider_cls = provider_base
         over_budget = search._autotune_budget_exceeded
 
         def exceeded() -> bool:
