@@ -15,6 +15,7 @@ from costmodel.features.blocks import BlockKind
 from costmodel.features.classify import classify
 from costmodel.features.dottiles import dot_features
 from costmodel.features.graph import KernelGraph
+from costmodel.features.knobs import as_columns
 from costmodel.features.knobs import knob_features
 from costmodel.features.knobs import scattered_blocks
 from costmodel.features.liveness import LiveBytes
@@ -79,10 +80,17 @@ class FeatureExtractor:
         Raises:
             UnreadableKernelError: A config does not fit this kernel.
         """
+        configs = as_columns(configs)
         tiles = make_tiles(self.graph, configs)
         live = live_bytes(self._live_plan, tiles)
         resources = estimate_resources(
-            self.graph, self._staging, live, tiles, configs, self.hardware
+            self.graph,
+            self._staging,
+            self._live_plan,
+            live,
+            tiles,
+            configs,
+            self.hardware,
         )
         scattered = scattered_blocks(self.graph, configs)
         work = estimate_work(self.graph, tiles, resources.threads, scattered)
@@ -99,6 +107,7 @@ class FeatureExtractor:
         """
         if not configs:
             return np.zeros((0, len(BASE_FEATURES)), dtype=np.float32)
+        configs = as_columns(configs)
         found = self.evaluate(configs)
         columns = {
             **knob_features(self.graph, configs, found.tiles),
@@ -135,10 +144,17 @@ class FeatureExtractor:
         Raises:
             UnreadableKernelError: A config does not fit this kernel.
         """
+        configs = as_columns(configs)
         tiles = make_tiles(self.graph, configs)
         live = live_bytes(self._live_plan, tiles)
         return estimate_resources(
-            self.graph, self._staging, live, tiles, configs, self.hardware
+            self.graph,
+            self._staging,
+            self._live_plan,
+            live,
+            tiles,
+            configs,
+            self.hardware,
         )
 
     def analytic_us(self, configs: Sequence[Config]) -> npt.NDArray[np.float64]:

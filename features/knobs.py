@@ -43,17 +43,49 @@ def number(configs: Sequence[Config], key: str, default: float) -> Sizes:
     return np.where(np.isfinite(column), column, default)
 
 
+class Columns(list[Config]):
+    """Configs whose values are told apart once, however many features ask for them."""
+
+    def __init__(self, configs: Sequence[Config]) -> None:
+        super().__init__(configs)
+        self.groups: dict[str, tuple[list[Any], npt.NDArray[np.int64] | None]] = {}
+
+
+def as_columns(configs: Sequence[Config]) -> Columns:
+    """Configs as `Columns`; the same object where they are that already."""
+    return configs if isinstance(configs, Columns) else Columns(configs)
+
+
 def encoded(
     configs: Sequence[Config],
     key: str,
     encode: Callable[[Any], tuple[float, ...]],
 ) -> npt.NDArray[np.float64]:
     """Any knob by a function of its value: float64[n_columns, n]."""
+    memo = configs.groups if isinstance(configs, Columns) else {}
+    found = memo.get(key)
+    if found is None:
+        found = memo[key] = _grouped(configs, key)
+    examples, rows = found
+    if rows is None:
+        column = np.array(encode(examples[0]), dtype=np.float64)
+        return np.repeat(column[:, None], len(configs), axis=1)
+    table = np.array([encode(value) for value in examples], dtype=np.float64)
+    return np.ascontiguousarray(table[rows].T)
+
+
+def _grouped(
+    configs: Sequence[Config], key: str
+) -> tuple[list[Any], npt.NDArray[np.int64] | None]:
+    """Distinct values of a knob, and which one each config has; None where all agree.
+
+    Raises:
+        IndexError: No configs.
+    """
     values = [c.get(key) for c in configs]
     if all(map(operator.is_, values, itertools.repeat(values[0]))):
         # Candidates are moves around one config and share most of its values.
-        column = np.array(encode(values[0]), dtype=np.float64)
-        return np.repeat(column[:, None], len(values), axis=1)
+        return [values[0]], None
     names: list[Hashable] = [tuple(v) if type(v) is list else v for v in values]
     try:
         codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
@@ -61,9 +93,8 @@ def encoded(
         names = [repr(v) for v in values]
         codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
     examples = dict(zip(names, values, strict=True))
-    table = np.array([encode(examples[name]) for name in codes], dtype=np.float64)
-    rows = np.array([codes[name] for name in names])
-    return np.ascontiguousarray(table[rows].T)
+    rows = np.array([codes[name] for name in names], dtype=np.int64)
+    return [examples[name] for name in codes], rows
 
 
 def as_list(value: Any) -> list[Any]:

@@ -15,9 +15,10 @@ import numpy as np
 from costmodel.features.graph import KernelGraph
 from costmodel.features.knobs import DEFAULT_NUM_WARPS
 from costmodel.features.knobs import number
+from costmodel.features.launch import Launch
 from costmodel.features.liveness import LiveBytes
-from costmodel.features.ops import OpKind
-from costmodel.features.regions import RegionKind
+from costmodel.features.liveness import LivePlan
+from costmodel.features.registers import register_need
 from costmodel.features.shared import shared_memory
 from costmodel.features.staging import StagingPlan
 from costmodel.features.symbols import Sizes
@@ -25,16 +26,6 @@ from costmodel.features.tiles import Tiles
 from costmodel.hardware import Hardware
 from costmodel.types import Config
 
-# Registers that a Triton program needs before any tile: program id, strides, loop
-# counters, descriptors. Read off cuobjdump -res-usage of small sm90 kernels
-# (24 with a dot, 16 without).
-_BASE_REGISTERS_DOT = 24.0
-_BASE_REGISTERS = 16.0
-# Without a dot the compiler fuses elementwise chains, so that only part of what is
-# alive between whole-tile operations sits in registers at once. Helion scales its own
-# estimate by 0.7 for wide reductions; 0.6 gives the row norm of this project's sample
-# the two programs an SM that its time on an H200 needs.
-_FUSED_SHARE = 0.6
 # CUDA reserves 1 KiB of shared memory for itself in every CTA (programming guide,
 # compute capability 8.0 and later).
 _RESERVED_SMEM_BYTES = 1024.0
@@ -54,6 +45,7 @@ class Resources:
         stage_bytes: Bytes of one stage of the loop with the largest buffers.
         stages: Stages of that loop.
         regs_per_thread: Estimated need, not cut off at the hardware's limit.
+        register_cap: Registers that a thread may have.
         spill_registers: Registers a thread needs beyond what it may have.
         loop_spill_registers: The same inside loops, where every trip pays for it.
         spilled_bytes: As `spill_registers` for the whole program, in bytes.
@@ -71,6 +63,7 @@ class Resources:
     stage_bytes: Sizes
     stages: Sizes
     regs_per_thread: Sizes
+    register_cap: Sizes
     spill_registers: Sizes
     loop_spill_registers: Sizes
     spilled_bytes: Sizes
@@ -84,6 +77,7 @@ class Resources:
 def estimate_resources(
     graph: KernelGraph,
     plan: StagingPlan,
+    live_plan: LivePlan,
     live: LiveBytes,
     tiles: Tiles,
     configs: Sequence[Config],
@@ -93,14 +87,11 @@ def estimate_resources(
     n = tiles.n
     warps = np.maximum(number(configs, "num_warps", DEFAULT_NUM_WARPS), 1.0)
     threads = warps * float(hardware.warp_size)
-    shared = shared_memory(graph, plan, tiles, configs, threads, hardware)
+    launch = Launch(graph, plan, tiles, configs, threads, hardware)
+    shared = shared_memory(launch, plan)
     smem = shared.total
-    has_dot = bool(graph.dots)
-    base = _BASE_REGISTERS_DOT if has_dot else _BASE_REGISTERS
-    addresses = _address_registers(graph, tiles, threads)
-    held_share = 1.0 if has_dot else _FUSED_SHARE
-    need = base + held_share * live.registers / 4.0 / threads + addresses
-    loop_need = base + held_share * live.loop_registers / 4.0 / threads + addresses
+    registers = register_need(graph, plan, live_plan, launch)
+    need, loop_need = registers.whole, registers.in_loops
     cap = np.minimum(
         float(hardware.max_regs_per_thread),
         np.floor(hardware.regs_per_sm / threads / _REGISTER_UNIT) * _REGISTER_UNIT,
@@ -108,7 +99,7 @@ def estimate_resources(
     asked = number(configs, "maxnreg", 0.0)
     cap = np.where(asked > 0.0, np.minimum(cap, asked), cap)
     spill = np.maximum(0.0, need - cap)
-    loop_spill = np.where(live.loop_registers > 0.0, loop_need - cap, 0.0)
+    loop_spill = loop_need - cap
     held = np.ceil(np.minimum(need, cap) / _REGISTER_UNIT) * _REGISTER_UNIT
     by_threads = np.floor(hardware.max_threads_per_sm / threads)
     by_registers = np.floor(hardware.regs_per_sm / (held * threads))
@@ -122,6 +113,7 @@ def estimate_resources(
         stage_bytes=_full(shared.stage, n),
         stages=_full(shared.stages, n),
         regs_per_thread=_full(need, n),
+        register_cap=_full(cap, n),
         spill_registers=_full(spill, n),
         loop_spill_registers=_full(np.maximum(0.0, loop_spill), n),
         spilled_bytes=_full(spill * threads * 4.0, n),
@@ -135,19 +127,3 @@ def estimate_resources(
 
 def _full(values: Sizes, n: int) -> Sizes:
     return np.ascontiguousarray(np.broadcast_to(values, (n,)))
-
-
-def _address_registers(graph: KernelGraph, tiles: Tiles, threads: Sizes) -> Sizes:
-    """Registers for addresses: two for every vector of 16 bytes a thread loads."""
-    worst = np.zeros(1)
-    for graph_id, region in graph.regions.items():
-        if region.kind not in (RegionKind.LOOP, RegionKind.ROOT):
-            continue
-        total = np.zeros(1)
-        for access in graph.accesses:
-            if access.graph_id != graph_id or access.kind is not OpKind.LOAD:
-                continue
-            bytes_per_thread = tiles.numel(access.shape) * access.itemsize / threads
-            total = total + 2.0 * np.ceil(bytes_per_thread / 16.0)
-        worst = np.maximum(worst, total)
-    return worst

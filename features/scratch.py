@@ -74,14 +74,14 @@ class Scratch:
         self._main: dict[tuple[str, ...], Layout] = {}
         self._walks = {i: walk_of(a) for i, a in enumerate(graph.accesses)}
         self._vectors = self._find_vectors()
-        self._shapes = tuple(
+        self.shapes = tuple(
             dict.fromkeys(
                 [a.shape for a in graph.accesses]
                 + [one.shape for one in graph.reductions]
                 + [one.shape for one in graph.elementwise]
             )
         )
-        self._rank = max((len(shape) for shape in self._shapes), default=0)
+        self.rank = max((len(shape) for shape in self.shapes), default=0)
 
     def largest(self) -> Sizes:
         """The most that any change of layout or reduction takes."""
@@ -113,8 +113,8 @@ class Scratch:
         shape = access.shape
         numel, item = self.tiles.numel(shape), float(access.itemsize)
         own = self._layout(shape, self._walks[index], self._own_vector(index, access))
-        for tile in self._shapes:
-            places = _places(shape, tile)
+        for tile in self.shapes:
+            places = places_in(shape, tile)
             if len(tile) <= len(shape) or places is None:
                 continue
             main = self.main_layout(tile)
@@ -190,7 +190,7 @@ class Scratch:
             return np.zeros(1)
         numel = self.tiles.numel(shape)
         item = float(access.itemsize)
-        if len(shape) < self._rank:
+        if len(shape) < self.rank:
             return self._vector(index, access)
         main = self.main_layout(shape)
         own = self._layout(shape, walk, self._own_vector(index, access))
@@ -201,7 +201,7 @@ class Scratch:
         return conversion_bytes(main, own, numel, item)
 
 
-def _places(shape: tuple[str, ...], tile: tuple[str, ...]) -> tuple[int, ...] | None:
+def places_in(shape: tuple[str, ...], tile: tuple[str, ...]) -> tuple[int, ...] | None:
     """Dimensions of a tile that a vector of this shape runs along."""
     places: list[int] = []
     for part in shape:
