@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 import parity_kernels
@@ -19,10 +20,17 @@ from costmodel.features.graph import KernelGraph
 from costmodel.hardware import Hardware
 from costmodel.hardware import load_hardware
 from costmodel.heuristics.accuracy import keeps_sums_exact
+from costmodel.heuristics.drafts import plain_config
 from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.facts import power_above
 from costmodel.heuristics.facts import power_below
+from costmodel.heuristics.matmul import ranked_tiles
+from costmodel.heuristics.mma import uses_group_instruction
+from costmodel.heuristics.multi_dot import propose_multi_dot
+from costmodel.heuristics.pointwise import propose_pointwise
 from costmodel.heuristics.propose import MOST_PROPOSALS
+from costmodel.heuristics.propose import SPREAD
+from costmodel.heuristics.propose import n_differences
 from costmodel.heuristics.propose import propose
 from costmodel.heuristics.read_facts import read_facts
 from costmodel.heuristics.tiles import Problem
@@ -30,6 +38,7 @@ from costmodel.heuristics.tiles import make_tiles
 from costmodel.heuristics.tiles import matmul_us
 from costmodel.types import Candidate
 from costmodel.types import Config
+from costmodel.types import KernelClass
 
 _GPUS = ("H200", "B200", "A100", "RTX-4090", "RTX-5090")
 _NAMES = sorted(parity_kernels.CASES)
@@ -61,7 +70,20 @@ def test_proposals_keep_hard_limits_and_say_why(name: str, gpu: str) -> None:
     configs = [candidate.config for candidate in proposals]
     extractor = FeatureExtractor(_graph(name), hardware)
     assert feasible(extractor, configs).all()
-    assert all(candidate.reason for candidate in proposals)
+    for candidate in proposals:
+        warps = candidate.config["num_warps"]
+        assert f"{warps} warps:" in candidate.reason, "a reason names what it is about"
+    # A row alone in a program, with four warps at most, leaves only four choices.
+    few = 4 if name == "dynamic_row_norm" else SPREAD
+    for one, other in itertools.combinations(configs[:few], 2):
+        assert n_differences(one, other) > 1
+    more = dataclasses.replace(
+        hardware,
+        smem_per_cta_bytes=2 * hardware.smem_per_cta_bytes,
+        smem_per_sm_bytes=2 * hardware.smem_per_sm_bytes,
+        regs_per_sm=2 * hardware.regs_per_sm,
+    )
+    assert feasible(FeatureExtractor(_graph(name), more), configs).all()
     texts = [repr(sorted(config.items())) for config in configs]
     assert len(set(texts)) == len(texts)
 
@@ -113,6 +135,8 @@ def test_the_default_only_gives_keys_and_lengths() -> None:
 
 def test_float8_sums_stay_exact_on_hopper_only() -> None:
     facts = _facts("float8_product")
+    depths = {k.slot: k.extent for k in facts.loop_knobs}
+    assert max(depths.values()) > 64
     wide: Config = {"block_sizes": [128, 128, 128], "num_warps": 8}
     narrow: Config = {"block_sizes": [32, 128, 128], "num_warps": 8}
     two_warps: Config = {"block_sizes": [64, 128, 128], "num_warps": 2}
@@ -176,6 +200,84 @@ def test_more_of_everything_is_never_slower(
     slow, fast = (matmul_us(problem, tiles, hw) for hw in (hardware, faster))
     assert (slow > 0).all()
     assert (fast <= slow * (1 + 1e-9)).all()
+
+
+@given(
+    m=st.integers(1, 10_000),
+    n=st.integers(16, 10_000),
+    k=st.integers(64, 10_000),
+    gpu=st.sampled_from(_GPUS),
+)
+@settings(max_examples=30, deadline=None)
+def test_enough_rows_get_whole_warp_groups(m: int, n: int, k: int, gpu: str) -> None:
+    facts = _facts("product")
+    (dot,) = facts.dots
+    hardware = load_hardware(gpu)
+    problem = Problem(m, n, k, 1, 2, 2, 2, "bf16")
+    choices = ranked_tiles(facts, dot, problem, hardware)
+    has_groups = hardware.has_wgmma or hardware.has_tcgen05
+    grouped = [uses_group_instruction(hardware, c.m, c.num_warps) for c in choices]
+    if has_groups and m >= 64:
+        assert all(grouped)
+    assert has_groups or not any(grouped)
+    assert len({(c.m, c.n) for c in choices}) > 1
+
+
+def test_a_second_warp_group_has_rows_of_its_own() -> None:
+    hardware = load_hardware("H200")
+    for candidate in _propose("attention", hardware):
+        config = candidate.config
+        rows = max(config["block_sizes"][:-1])
+        if rows >= 64 and config["num_warps"] > 4:
+            assert rows >= 64 * config["num_warps"] // 4
+
+
+def test_scattered_operands_are_not_staged() -> None:
+    graph, hardware = _graph("attention"), load_hardware("H200")
+    view = parity_kernels.view_of("attention")
+    facts = _facts("attention")
+    base = plain_config(view.default)
+    resources_of = FeatureExtractor(graph, hardware).resources
+    usual = propose_multi_dot(facts, base, hardware, resources_of)
+    assert all(draft.config["num_stages"] > 1 for draft in usual)
+    looked_up = dataclasses.replace(
+        facts,
+        accesses=tuple(
+            dataclasses.replace(a, is_scattered=a.in_loop) for a in facts.accesses
+        ),
+    )
+    drafts = propose_multi_dot(looked_up, base, hardware, resources_of)
+    assert drafts and all(draft.config["num_stages"] == 1 for draft in drafts)
+
+
+def test_a_stencil_keeps_rows() -> None:
+    name = _two_knob_map()
+    facts, hardware = _facts(name), load_hardware("H200")
+    base = plain_config(parity_kernels.view_of(name).default)
+    lane = facts.lane_slot()
+    (outer,) = {k.slot for k in facts.knobs} - {lane}
+    plain = propose_pointwise(facts, base, hardware)[0].config["block_sizes"]
+    main = facts.widest()
+    assert main is not None
+    read = dataclasses.replace(main, is_store=False, shifted=frozenset({outer}))
+    shifted = dataclasses.replace(facts, accesses=(*facts.accesses, read, read))
+    assert shifted.stencil_slot() == outer and facts.stencil_slot() is None
+    rows = propose_pointwise(shifted, base, hardware)[0].config["block_sizes"]
+    assert rows[outer] > plain[outer] and rows[lane] >= 32
+
+
+def _two_knob_map() -> str:
+    """A map of two axes, whose rows are long."""
+    for name in _NAMES:
+        facts = _facts(name)
+        if (
+            facts.kernel_class is KernelClass.POINTWISE
+            and len(facts.knobs) == 2
+            and facts.lane_slot() is not None
+            and len(facts.contiguous_slots()) == 1
+        ):
+            return name
+    raise AssertionError("no map of two axes among the parity kernels")
 
 
 @given(value=st.floats(0.1, 1e9))

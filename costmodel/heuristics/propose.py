@@ -145,7 +145,7 @@ def _merged(facts: Facts, base: Config, extractor: FeatureExtractor) -> list[Dra
     lists = [drafts for drafts in lists if drafts]
     merged = []
     for rank in range(max(map(len, lists), default=0)):
-        config = dict(base)
+        config = {**base, "num_warps": 1, "num_stages": 1}
         reasons = []
         for part, drafts in zip(facts.parts, lists, strict=False):
             draft = drafts[min(rank, len(drafts) - 1)]
