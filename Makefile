@@ -10,7 +10,7 @@ SHIPPED = costmodel/models
 TRAINED_ON = datasets/corpora/h200 $(SAMPLE)
 KERNEL = datasets/workloads/attention.py:attention_full
 
-.PHONY: install demo model golden test test-fast test-exhaustive clean
+.PHONY: install demo model golden test test-fast test-helion test-exhaustive clean
 
 install: $(VENV)/.installed
 
@@ -47,6 +47,10 @@ test: install
 
 test-fast: install
 	$(BIN)/python -m pytest -m "not slow"
+
+# Tests marked `helion` against 1.4.0, 1.5.0 and 1.5.1; torch and Triton stay.
+test-helion: install
+	$(BIN)/python benchmarks/helion_versions.py
 
 test-exhaustive: install
 	$(BIN)/python -m pytest -m "exhaustive"

@@ -29,6 +29,8 @@ from costmodel.errors import UnreadableKernelError
 from costmodel.helion_hook import support
 from costmodel.types import Config
 
+pytestmark = pytest.mark.helion
+
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "plug-in.md"
 SHAPES = ((2048, 4096),)
 WARPS = {"our pick": 2, "tuned entry": 16, "your config": 1, "that autotuner": 32}
@@ -441,7 +443,6 @@ def test_each_row_has_a_case_and_each_case_a_row() -> None:
     assert {name for name, _, _ in ROWS} == set(CASES)
 
 
-@pytest.mark.helion
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("row", ROWS, ids=[name for name, _, _ in ROWS])
 def test_the_page_tells_what_happens(

@@ -27,6 +27,8 @@ from costmodel.enabling import plan_for
 from costmodel.provider import Provider
 from costmodel.types import Config
 
+pytestmark = pytest.mark.helion
+
 METHOD = "ensure_config_exists"
 SHAPE = (2048, 4096)
 

@@ -39,6 +39,8 @@ from costmodel.types import Pick
 from costmodel.types import PickSource
 from costmodel.types import ReasonCode
 
+pytestmark = pytest.mark.helion
+
 SHAPE = (2048, 4096)
 
 
@@ -74,7 +76,6 @@ def _listing(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     monkeypatch.setattr("costmodel.provider.choose_for", choose_for)
 
 
-@pytest.mark.helion
 def test_verify_keeps_the_fastest_of_our_few_and_the_default(
     one: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +92,6 @@ def test_verify_keeps_the_fastest_of_our_few_and_the_default(
     assert not list(one.folder.rglob("*.best_config"))
 
 
-@pytest.mark.helion
 def test_where_nothing_runs_verify_answers_helions_default(
     one: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +133,6 @@ class Planted(ShortSearch):
         return super()._autotune()
 
 
-@pytest.mark.helion
 def test_seed_starts_helions_search_from_us_and_cuts_its_budget(
     one: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +158,6 @@ def test_seed_starts_helions_search_from_us_and_cuts_its_budget(
     assert costmodel.stats() == {"searched": 1, "tuned_entry": 1}
 
 
-@pytest.mark.helion
 def test_a_sure_prediction_cuts_the_search(
     one: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,7 +171,6 @@ def test_a_sure_prediction_cuts_the_search(
 
 
 @pytest.mark.slow
-@pytest.mark.helion
 def test_seed_runs_helions_default_search(
     one: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,7 +261,6 @@ def test_ties_go_to_the_default(latency_us: float, slower: float) -> None:
     assert best_measured(timed[1:2], default) is None
 
 
-@pytest.mark.helion
 def test_a_pick_keeps_the_authors_overrides_and_filter(one: Rig) -> None:
     def at_most_eight_warps(config: Any) -> Any:
         if config.num_warps > 8:
@@ -285,7 +281,6 @@ def test_a_pick_keeps_the_authors_overrides_and_filter(one: Rig) -> None:
         assert helion_hook.is_legal(bound, config)
 
 
-@pytest.mark.helion
 def test_a_default_that_the_filter_refuses_is_not_answered(one: Rig) -> None:
     plain = one.bound(one.kernel(norm_rows), one.args((2048, 4096), (4096,)))
     warps = helion_hook.default_config(plain)["num_warps"]
@@ -298,7 +293,6 @@ def test_a_default_that_the_filter_refuses_is_not_answered(one: Rig) -> None:
     assert answer.config["num_warps"] != warps
 
 
-@pytest.mark.helion
 def test_seeds_of_the_author_and_tuned_neighbours_are_candidates(
     one: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,7 +391,6 @@ def test_the_authors_own_comparison_decides() -> None:
     assert found is not None and "not the same bits" in found
 
 
-@pytest.mark.helion
 @pytest.mark.parametrize("way", ["autotuner", "enable"])
 def test_a_differing_output_leaves_helions_default(
     one: Rig, monkeypatch: pytest.MonkeyPatch, way: str
@@ -429,7 +422,6 @@ def test_an_unknown_mode_is_refused() -> None:
         costmodel.enable("guess")
 
 
-@pytest.mark.helion
 def test_a_list_is_ordered_and_what_cannot_run_comes_last(one: Rig) -> None:
     kernel = one.kernel(norm_rows)
     bound = one.bound(kernel, one.args((2048, 4096), (4096,)))
@@ -450,7 +442,6 @@ def test_a_list_is_ordered_and_what_cannot_run_comes_last(one: Rig) -> None:
     assert all(one.predicted_speedup is not None for one in order[:-1])
 
 
-@pytest.mark.helion
 def test_a_list_that_cannot_be_judged_keeps_its_order(
     one: Rig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -461,7 +452,6 @@ def test_a_list_that_cannot_be_judged_keeps_its_order(
     assert all(one.predicted_speedup is None and one.why for one in order)
 
 
-@pytest.mark.helion
 def test_a_measured_list_keeps_its_fastest(one: Rig) -> None:
     costmodel.enable("verify", user_lists=True)
     default = _default(one, SHAPE)

@@ -22,6 +22,8 @@ from costmodel.target import bind
 from costmodel.types import PickSource
 from costmodel.types import ReasonCode
 
+pytestmark = pytest.mark.helion
+
 
 @helion.kernel(static_shapes=True)
 def scale_rows(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
