@@ -14,6 +14,7 @@ from typing import Any
 from costmodel import helion_hook
 from costmodel.candidates import make_candidates
 from costmodel.errors import UnknownHardwareError
+from costmodel.errors import UnreadableKernelError
 from costmodel.features.canonical import canonical_config
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.feasible import feasible
@@ -25,6 +26,7 @@ from costmodel.learned import LearnedModel
 from costmodel.types import Candidate
 from costmodel.types import CandidateOrigin
 from costmodel.types import Config
+from costmodel.types import KernelClass
 from costmodel.types import Pick
 from costmodel.types import PickSource
 from costmodel.types import ReasonCode
@@ -51,7 +53,8 @@ def choose_for(
         with_descriptors: Whether configs with tensor descriptors may be chosen.
 
     Raises:
-        UnreadableKernelError: The kernel's graph or a candidate cannot be resolved.
+        UnreadableKernelError: The kernel's graph or a candidate cannot be resolved, or
+            the kernel is of no class.
         UnknownHardwareError: No hardware file describes this GPU.
     """
     view = helion_hook.view(bound, args)
@@ -65,6 +68,11 @@ def choose_for(
         scorer, problem = None, (ReasonCode.OUT_OF_RANGE, match.why)
     graph = KernelGraph.from_record(view.record)
     extractor = FeatureExtractor(graph, match.hardware)
+    if extractor.kernel_class is KernelClass.UNKNOWN:
+        raise UnreadableKernelError(
+            "expected loads or stores of device memory, found none: a kernel of no "
+            "class gets Helion's default"
+        )
     candidates = make_candidates(view, helion_hook.space(bound), extractor)
     candidates += _given(bound, extractor, candidates, neighbours)
     if not with_descriptors:

@@ -10,6 +10,7 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import parity_kernels
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 from costmodel import helion_hook
 from costmodel.arguments import TensorArgument
 from costmodel.arguments import parse_argument
+from costmodel.choosing import choose_for
 from costmodel.datasets.anonymise import Names
 from costmodel.datasets.anonymise_graph import anonymous_graph
 from costmodel.datasets.anonymise_graph import graph_words
@@ -31,6 +33,7 @@ from costmodel.datasets.anonymise_source import anonymous_source
 from costmodel.datasets.anonymise_source import private_words
 from costmodel.datasets.store import Corpus
 from costmodel.datasets.workload_data import WorkloadData
+from costmodel.errors import UnreadableKernelError
 from costmodel.features.classify import classify
 from costmodel.features.dataflow import CarryKind
 from costmodel.features.dataflow import Dataflow
@@ -309,3 +312,15 @@ def test_a_graph_that_touches_no_memory_is_unknown() -> None:
     )
     found = read_traits(KernelGraph.from_record(record))
     assert found == KernelTraits(KernelClass.UNKNOWN, (KernelClass.UNKNOWN,), ())
+
+
+def test_a_kernel_of_no_class_is_left_to_helion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nothing(graph: KernelGraph) -> KernelClass:
+        return KernelClass.UNKNOWN
+
+    monkeypatch.setattr("costmodel.features.extract.classify", nothing)
+    model: Any = SimpleNamespace(card=SimpleNamespace(hardware=("NVIDIA H200",)))
+    with pytest.raises(UnreadableKernelError, match="Helion's default"):
+        choose_for(parity_kernels.bound_case("row_norm"), None, model)
