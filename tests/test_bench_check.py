@@ -93,6 +93,19 @@ def test_what_is_written_into_arguments_is_compared_and_undone() -> None:
     assert torch.equal(x, before)
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int64, torch.bool])
+def test_every_kind_of_argument_can_be_judged(dtype: torch.dtype) -> None:
+    x = torch.linspace(0.0, 2.0, 64).to(dtype)[::2]
+
+    def same(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    judge = ResultJudge(BenchKernel(None, same), [x], same)
+    assert judge.judged_by == REFERENCE
+    assert judge.fault(same) is None
+    assert judge.fault(torch.zeros_like) is not None
+
+
 def test_what_a_launch_raises_is_the_callers_to_see() -> None:
     def breaks(x: torch.Tensor, f: float) -> torch.Tensor:
         raise RuntimeError("no launch")
