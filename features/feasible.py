@@ -30,6 +30,7 @@ class Limit(enum.StrEnum):
     THREADS = "more threads than a CTA may have"
     TILE = "a tile of more than 2^20 elements"
     SHARED_MEMORY = "more shared memory than a CTA may have"
+    TENSOR_MEMORY = "more tensor memory than an SM has"
     REGISTERS = "tiles several times larger than the register file"
 
 
@@ -52,6 +53,7 @@ def reasons(
         Limit.THREADS: resources.threads > hardware.max_threads_per_cta,
         Limit.TILE: resources.max_tile_numel > MAX_TILE_NUMEL,
         Limit.SHARED_MEMORY: resources.smem_floor_bytes > hardware.smem_per_cta_bytes,
+        Limit.TENSOR_MEMORY: resources.tmem_columns > hardware.tmem_columns,
         Limit.REGISTERS: resources.regs_per_thread > _GROSS_NEED * capacity,
     }
     for row, index in enumerate(readable):

@@ -22,6 +22,8 @@ from costmodel.features.registers import register_need
 from costmodel.features.shared import shared_memory
 from costmodel.features.staging import StagingPlan
 from costmodel.features.symbols import Sizes
+from costmodel.features.tensor_memory import programs_by_columns
+from costmodel.features.tensor_memory import tensor_memory_columns
 from costmodel.features.tiles import Tiles
 from costmodel.hardware import Hardware
 from costmodel.types import Config
@@ -40,7 +42,8 @@ class Resources:
     Attributes:
         threads: Threads of one program.
         smem_bytes: Shared memory of one program.
-        smem_floor_bytes: Its largest single part, which no allocator gets below.
+        smem_floor_bytes: Its surer part, by which configs are refused: changes of
+            layout count only in kernels with a dot.
         pipelined_bytes: Of it, buffers that stages multiply.
         stage_bytes: Bytes of one stage of the loop with the largest buffers.
         stages: Stages of that loop.
@@ -49,6 +52,7 @@ class Resources:
         spill_registers: Registers a thread needs beyond what it may have.
         loop_spill_registers: The same inside loops, where every trip pays for it.
         spilled_bytes: As `spill_registers` for the whole program, in bytes.
+        tmem_columns: Columns of tensor memory that one program allocates.
         max_tile_numel: Elements of the largest tile.
         occupancy_ctas: Programs that fit one SM, at least 1.
         limit_threads: Programs that fit by threads alone.
@@ -67,6 +71,7 @@ class Resources:
     spill_registers: Sizes
     loop_spill_registers: Sizes
     spilled_bytes: Sizes
+    tmem_columns: Sizes
     max_tile_numel: Sizes
     occupancy_ctas: Sizes
     limit_threads: Sizes
@@ -104,7 +109,10 @@ def estimate_resources(
     by_threads = np.floor(hardware.max_threads_per_sm / threads)
     by_registers = np.floor(hardware.regs_per_sm / (held * threads))
     by_smem = np.floor(hardware.smem_per_sm_bytes / (smem + _RESERVED_SMEM_BYTES))
+    columns = tensor_memory_columns(graph, launch)
+    by_tmem = programs_by_columns(hardware.tmem_columns, columns)
     fit = np.minimum(np.minimum(by_threads, by_registers), by_smem)
+    fit = np.minimum(fit, by_tmem)
     return Resources(
         threads=_full(threads, n),
         smem_bytes=_full(smem, n),
@@ -117,6 +125,7 @@ def estimate_resources(
         spill_registers=_full(spill, n),
         loop_spill_registers=_full(np.maximum(0.0, loop_spill), n),
         spilled_bytes=_full(spill * threads * 4.0, n),
+        tmem_columns=_full(columns, n),
         max_tile_numel=_full(live.largest_tile, n),
         occupancy_ctas=_full(np.clip(fit, 1.0, float(hardware.max_ctas_per_sm)), n),
         limit_threads=_full(by_threads, n),

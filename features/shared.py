@@ -35,7 +35,7 @@ class SharedMemory:
 
     Attributes:
         total: Best estimate.
-        floor: Its buffers of the largest loop alone.
+        floor: Without changes of layout of kernels that have no dot.
         ring: Buffers that stages multiply.
         stage: Bytes of one stage of them.
         stages: Stages of that loop.
@@ -67,14 +67,16 @@ def shared_memory(launch: Launch, plan: StagingPlan) -> SharedMemory:
             resident = resident + launch.size(tile)
         applies = np.ones(1, dtype=np.bool_) if one.is_grid else how.is_loop
         need = ring + np.where(applies, resident + passing, 0.0)
+        floor = np.maximum(floor, need)
+        if one.is_grid and not launch.graph.dots:
+            need = np.maximum(need, ring + launch.scratch.largest())
         total = np.maximum(total, need)
         larger = ring > best
         best = np.maximum(best, ring)
         stage = np.where(larger, one_stage, stage)
         stages = np.where(larger, how.stages, stages)
-        floor = np.maximum(floor, ring)
     always = sum(kept.values(), np.zeros(1))
-    return SharedMemory(total + always, floor, best, stage, stages)
+    return SharedMemory(total + always, floor + always, best, stage, stages)
 
 
 def _ring(
@@ -131,8 +133,6 @@ def _passing(
             described = described & ~staged.get(load.index, described & False)
             size = launch.size(load.tile) + _BARRIER_BYTES
             most = np.maximum(most, np.where(described, size, 0.0))
-    if loop.is_grid and not graph.dots:
-        most = np.maximum(most, launch.scratch.largest())
     return most
 
 
