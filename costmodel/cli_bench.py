@@ -148,7 +148,8 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    _require_gpu()
+    if not options.dry_run:
+        _require_gpu()
     return bench_run.run(options)
 
 

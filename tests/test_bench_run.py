@@ -281,6 +281,18 @@ def test_a_plan_is_read_by_the_command(tmp_path: Path) -> None:
     assert bench_run.run(options) == 0
 
 
+def test_a_dry_run_counts_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = tuple(planned({"pick": ["p"], "top2": ["d", "p", "q"]}) for _ in range(3))
+    write_plan(tmp_path / "plan.jsonl", Plan({}, wanted))
+    options = _options(tmp_path, "--dry-run", "--limit", "2")
+    options.output.rmdir()
+    assert bench_run.run(options) == 0
+    assert "2 workloads, 6 configs" in capsys.readouterr().out
+    assert not options.output.exists()
+
+
 def test_measuring_loads_no_model_library() -> None:
     code = (
         "import sys, costmodel.cli_bench, costmodel.datasets.bench_worker,"

@@ -70,7 +70,7 @@ def test_measuring_chooses_by_the_first_round_alone(
 
 def test_luck_in_choosing_is_not_counted_as_speed() -> None:
     # `p` has one lucky reading, in the round that chooses.
-    rounds = [{"d": 10.0, "p": 5.0, "q": 9.0}, *[{"d": 10.0, "p": 10.0, "q": 9.0}] * 5]
+    rounds = [{"d": 10.0, "p": 5.0, "q": 9.0}, {"d": 10.0, "p": 10.0, "q": 9.0}]
     column = _score(result(COLUMNS, rounds)).columns["top2"]
     assert column.chosen == config_id(config("p"))
     assert column.speedup == pytest.approx(1.0)
@@ -99,6 +99,9 @@ def test_harm_and_gain_are_beyond_the_noise_of_both() -> None:
     assert pick([{"d": us, "p": us / 1.02} for us in steady]) == (False, True)
     restless = [10.0, 11.0, 9.0, 10.5]
     assert pick([{"d": us, "p": 1.02 * us} for us in restless]) == (False, False)
+    # One restless side is enough.
+    assert pick([{"d": 10.0, "p": 1.02 * us} for us in restless]) == (False, False)
+    assert pick([{"d": us, "p": 10.2} for us in restless]) == (False, False)
 
 
 def test_seconds_of_a_measured_column_hold_what_measuring_took() -> None:

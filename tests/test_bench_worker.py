@@ -30,6 +30,7 @@ WORDS = "gated_activation:clamped_swiglu bf16[64,512] bf16[64,512] 7.5"
 SEVERAL_WARPS = (2, 8, 16)
 
 
+@pytest.mark.slow
 def test_a_plan_is_measured_end_to_end(tmp_path: Path) -> None:
     (workload,) = select([WORDS], all_workloads())
     kernel = all_cases()[workload.kernel].kernel
