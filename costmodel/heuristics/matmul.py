@@ -111,8 +111,10 @@ def ranked_tiles(
     deep = tiles.num_stages <= np.maximum(2.0, np.ceil(problem.k / tiles.k))
     keep = fits & light & deep & _wanted_warps(dot, tiles, problem, hardware)
     whole = keep & uses_group_instruction(hardware, tiles.m, tiles.num_warps)
-    if problem.m >= GROUP_ROWS and whole.any():
-        # On an H200 64 x 32 beat 32 x 64 by 1.1 to 1.4 on each of three kernels.
+    tunable = dot.m.knob is not None and dot.n.knob is not None
+    if tunable and problem.m >= GROUP_ROWS and whole.any():
+        # On an H200 64 x 32 beat 32 x 64 by 1.1 to 1.4 on each of three kernels. Where
+        # columns are not ours to choose, 64 rows would cost programs: no such evidence.
         keep = whole
     if not keep.any():
         keep = fits if fits.any() else np.ones_like(fits)

@@ -46,6 +46,7 @@ _COLUMN_LANES = (
     64  # contiguous elements of a column sum's tile: two 64-byte reads of bf16
 )
 _PROGRAMS_PER_SM = 4
+_LINE_BYTES = 128  # of L2 and of a DRAM burst
 _IN_FLIGHT = 1.5  # times what an idle memory needs: latency grows under load
 
 
@@ -239,7 +240,13 @@ def _sizes(
 
 
 def _by_sharing(facts: Facts, knobs: list[Knob]) -> list[Knob]:
-    """Knobs to pack rows along: first those that share weights, then inner ones."""
+    """Knobs to pack rows along: first those that share weights, then inner ones.
+
+    Rows shorter than a line of memory stay beside their neighbours instead.
+    """
+    main = facts.widest()
+    if main is None or fixed_elements(main) * main.item_bytes < _LINE_BYTES:
+        return list(reversed(knobs))
 
     def shared(knob: Knob) -> int:
         loads = [a for a in facts.accesses if not a.is_store and len(knobs_of(a)) > 0]
