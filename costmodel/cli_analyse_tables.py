@@ -130,15 +130,10 @@ def _trips(axis: AxisFact, trips: float) -> str:
 
 def _knob_table(found: Analysis) -> Table:
     table = Table(title="Which tile each knob drives", title_justify="left")
-    for name in (
-        "knob",
-        "name",
-        "place",
-        "elements",
-        "dimensions",
-        "sides of products",
-    ):
-        table.add_column(name)
+    has_dots = bool(found.graph.dots)
+    names = ["knob", "name", "place", "elements", "dimensions"]
+    for name in (*names, *(["sides of products"] if has_dots else [])):
+        table.add_column(name, no_wrap=name == "knob")
     for facts in found.configs:
         table.add_column(_label(facts), justify="right")
     for knob in found.knobs:
@@ -148,7 +143,11 @@ def _knob_table(found: Analysis) -> Table:
             knob.place,
             f"{'' if knob.is_known else '~'}{knob.extent}",
             " ".join(f"{tensor}.{dim}" for tensor, dim in knob.walks),
-            " ".join(f"{side}{dot}" for dot, side in knob.sides),
+            *(
+                [" ".join(f"{side}{dot}" for dot, side in knob.sides)]
+                if has_dots
+                else []
+            ),
             *(str(facts.blocks[knob.block]) for facts in found.configs),
         )
     return table

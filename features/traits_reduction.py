@@ -141,10 +141,12 @@ class _Reader:
         )
 
     def n_passes(self) -> int:
-        """How often the most read large tensor is read, loop after loop."""
+        """How often a matrix is read, or what else is large, loop after loop."""
         regions: dict[tuple[str, tuple[bool, ...]], set[int]] = {}
-        for access in large_of_each_side(self.graph):
-            if access.kind is not OpKind.LOAD:
+        large = set(large_of_each_side(self.graph))
+        for access in self.loads:
+            is_matrix = sum(part != "1" for part in access.shape) > 1
+            if not is_matrix and access not in large:
                 continue
             kinds = {dim.kind for dim in access.dims}
             if kinds & {DimKind.AFFINE, DimKind.CONST, DimKind.GATHER}:
