@@ -61,6 +61,7 @@ class ResultJudge:
         mine = None if default is None else _run(default, args)
         reference = kernel.reference if use_reference else None
         theirs = None if reference is None else _try_run(reference, args)
+        _release_memory()
         if theirs is not None and (mine is None or self._differ(mine, theirs) is None):
             self.judged_by = REFERENCE
             self._right.append(theirs)
@@ -118,6 +119,15 @@ def _try_run(reference: Launch, args: Sequence[Any]) -> list[Any] | None:
         return _run(reference, args)
     except Exception:  # out of memory, or a reference that is for small shapes only
         return None
+
+
+def _release_memory() -> None:
+    """Give back what the reference needed besides its result: other processes use the
+    same GPU next, and plain PyTorch may have taken most of it."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def _flat(result: Any) -> list[Any]:
