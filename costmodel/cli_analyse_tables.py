@@ -137,17 +137,14 @@ def _knob_table(found: Analysis) -> Table:
     for facts in found.configs:
         table.add_column(_label(facts), justify="right")
     for knob in found.knobs:
+        sides = " ".join(f"{side}{dot}" for dot, side in knob.sides)
         table.add_row(
             knob.knob,
             block_name(found.graph, knob.block),
             knob.place,
             f"{'' if knob.is_known else '~'}{knob.extent}",
             " ".join(f"{tensor}.{dim}" for tensor, dim in knob.walks),
-            *(
-                [" ".join(f"{side}{dot}" for dot, side in knob.sides)]
-                if has_dots
-                else []
-            ),
+            *([sides] if has_dots else []),
             *(str(facts.blocks[knob.block]) for facts in found.configs),
         )
     return table
