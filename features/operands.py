@@ -99,9 +99,7 @@ def operand_bytes(
             passing = np.maximum(passing, here)
         elif source is None:
             # Loads of a loop are read in the layout of the dot, arithmetic follows.
-            kept = kept + np.where(group, for_group, 0.0)
-            here = np.where(pipelined | group, 0.0, size)
-            passing = np.maximum(passing, here)
+            kept = kept + np.where(group, for_group, np.where(pipelined, 0.0, size))
         else:
             kept = kept + np.where(group, for_group, np.where(in_ring, 0.0, loaded))
     return np.maximum(kept, passing)

@@ -47,7 +47,9 @@ def walk_of(access: Access) -> _Walk:
     """Which dimension of an access's tile is contiguous."""
     kept = [d for d in access.dims if d.kind not in (DimKind.SCALAR, DimKind.CONST)]
     if len(kept) != len(access.shape):
-        return _Walk(len(access.shape) - 1, False)
+        loose = [d for d in kept if d.kind is DimKind.GATHER and d.unit is None]
+        scattered = any(dim.stride == "1" for dim in loose)
+        return _Walk(len(access.shape) - 1, scattered)
     for place, dim in enumerate(kept):
         if dim.stride == "1":
             return _Walk(place, dim.kind is DimKind.GATHER)

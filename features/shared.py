@@ -101,7 +101,9 @@ def _ring(
         takes = takes & (described | (run * access.itemsize >= _ASYNC_BYTES))
         extra, unfit = readers(launch, loop, access.node_id)
         takes = takes & (described | ~unfit)
-        buffers = np.where(apart > 0.0, apart + extra, 0.0)
+        # With too few stages for that, what others wait for is not in the pipeline.
+        own = np.where((apart > 0.0) | bool(one.level), apart, how.stages - 1.0)
+        buffers = np.where(own > 0.0, own + extra, 0.0)
         takes = takes & (buffers > 0.0)
         each = launch.size(one.tile) + np.where(described, _BARRIER_BYTES, 0.0)
         ring = ring + np.where(takes, each * buffers * how.copies, 0.0)

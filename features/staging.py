@@ -67,7 +67,7 @@ class DotPlan:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """A load of a host tensor of at least one dimension.
+    """A load of a tile, or of a number that other loads wait for.
 
     Attributes:
         index: In `graph.accesses`.
@@ -151,7 +151,7 @@ def _loop_plan(
             continue
         if access.kind is not OpKind.LOAD:
             stores.append(index)
-        elif access.shape:
+        elif access.shape or access.node_id in levels:
             loads.append(
                 LoadPlan(index, _tile(access), _run(access), levels.get(access.node_id))
             )

@@ -143,7 +143,9 @@ def make_tiles(graph: KernelGraph, configs: Sequence[Config]) -> Tiles:
         for name, hint in graph.size_hints.items()
     }
     for symbol, key in graph.by_symbol.items():
-        symbols[symbol] = size[key]
+        # A dimension of one element is indexed as such, whatever its block size.
+        is_single = graph.blocks[key].extent_known and graph.blocks[key].extent == 1
+        symbols[symbol] = _ONE if is_single and not graph.size_hints else size[key]
     trips = _axis_trips(graph, size)
     runs = _runs(graph, trips)
     programs = {root: _product(trips.get(root, ())) for root in graph.root_ids()}
