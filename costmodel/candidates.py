@@ -8,11 +8,12 @@ always gives the same candidates; nothing here is random or timed.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from typing import Any
+from typing import NamedTuple
 from typing import Protocol
 
 import numpy as np
@@ -27,8 +28,9 @@ from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.propose import propose
 from costmodel.heuristics.read_facts import read_facts
 from costmodel.moves import Move
-from costmodel.moves import apply_move
+from costmodel.moves import Mover
 from costmodel.moves import moves_around
+from costmodel.moves import words_of
 from costmodel.types import Candidate
 from costmodel.types import CandidateOrigin
 from costmodel.types import Config
@@ -95,14 +97,13 @@ def make_candidates(
         default, analytic, [s for s, f in zip(seeds, legal, strict=True) if f]
     )
     wanted = int(_MOVES_PER_CANDIDATE * max(0, limit - len(pool.kept)))
-    moved = list(_moved(centres, facts, space, wanted))
+    moved = pool.new_ones(_moved(centres, facts, space, wanted))
     fits = _usable(extractor, facts, [one.config for one in moved])
     pool.add_diverse([one for one, ok in zip(moved, fits, strict=True) if ok])
     return pool.kept
 
 
-@dataclass(frozen=True, slots=True)
-class _Moved:
+class _Moved(NamedTuple):
     """A move that was made; its reason is only put in words if it is kept."""
 
     config: Config
@@ -119,41 +120,42 @@ class _Pool:
         self._seen: set[tuple[Any, ...]] = set()
         self._limit = max(1, limit)
 
-    def add(self, candidate: Candidate) -> bool:
+    def add(self, candidate: Candidate) -> None:
         """Keep it unless its program is known or there is no room."""
-        if not self._is_new(candidate.config):
-            return False
+        token = self._keys.token(candidate.config)
+        if token in self._seen or len(self.kept) >= self._limit:
+            return
+        self._seen.add(token)
         self.kept.append(candidate)
-        return True
+
+    def new_ones(self, moved: Iterable[_Moved]) -> list[_Moved]:
+        """Those whose program is none of the kept, each program once."""
+        found: dict[tuple[Any, ...], _Moved] = {}
+        for one in moved:
+            token = self._keys.token(one.config)
+            if token not in self._seen:
+                found.setdefault(token, one)
+        return list(found.values())
 
     def add_diverse(self, moved: Sequence[_Moved]) -> None:
-        """Keep as many as there is room for, no tile crowding out the others."""
+        """Keep as many as there is room for, no tile crowding out the others.
+
+        Args:
+            moved: What `new_ones` gave, or some of it.
+        """
         counts: dict[tuple[Any, ...], int] = {}
+        early: list[_Moved] = []
         late: list[_Moved] = []
         for one in moved:
             tile = _tile(one.config)
             if counts.get(tile, 0) >= _MOST_ALIKE:
                 late.append(one)
-            elif self._add_moved(one):
+            else:
+                early.append(one)
                 counts[tile] = counts.get(tile, 0) + 1
-        for one in late:
-            self._add_moved(one)
-
-    def _add_moved(self, one: _Moved) -> bool:
-        if not self._is_new(one.config):
-            return False
-        words = f"around {one.centre}: {one.move.words}"
-        self.kept.append(Candidate(one.config, CandidateOrigin.MOVE, words))
-        return True
-
-    def _is_new(self, config: Config) -> bool:
-        if len(self.kept) >= self._limit:
-            return False
-        key = self._keys.parts_of_full(config)
-        if key in self._seen:
-            return False
-        self._seen.add(key)
-        return True
+        for one in [*early, *late][: max(0, self._limit - len(self.kept))]:
+            words = f"around {one.centre}: {words_of(one.move)}"
+            self.kept.append(Candidate(one.config, CandidateOrigin.MOVE, words))
 
 
 def _tile(config: Config) -> tuple[Any, ...]:
@@ -190,17 +192,21 @@ def _moved(
     wanted: int,
 ) -> Iterator[_Moved]:
     """Moves around all centres in turn; the default's come twice as often."""
-    streams = [(c, name, moves_around(c, facts, space)) for c, name in centres]
+    shared: dict[str, Any] = {}
+    streams = [
+        (Mover(config, shared), name, moves_around(config, facts, space))
+        for config, name in centres
+    ]
     turns = [streams[0], *streams] if streams else []
     made = 0
     while turns and made < wanted:
         for stream in list(turns):
-            config, name, moves = stream
+            mover, name, moves = stream
             move = next(moves, None)
             if move is None:
                 turns = [other for other in turns if other is not stream]
                 continue
-            yield _Moved(apply_move(config, move), name, move)
+            yield _Moved(mover.moved(move), name, move)
             made += 1
             if made >= wanted:
                 return

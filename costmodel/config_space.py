@@ -27,8 +27,11 @@ class Slot:
 
     def allows(self, value: Any) -> bool:
         """Whether a config may have this value here; 1 and True are not the same."""
-        legal = (*self.choices, *self.extra)
-        return any(value == choice and type(value) is type(choice) for choice in legal)
+        kind = type(value)
+        for choice in (*self.choices, *self.extra):  # a loop: asked very often
+            if type(choice) is kind and choice == value:
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)

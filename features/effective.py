@@ -79,6 +79,25 @@ class _Operation:
     eviction_slot: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Structure:
+    """What configs have in common that differ only in their tile.
+
+    Attributes:
+        code: Number of all that the tile does not decide; None where some operation
+            asks for a descriptor.
+        pipelines: Whether the number of stages changes anything.
+        codes: Such numbers there, by who is left without, and by whether it pipelines.
+        kept: The values that identify it; while they live, no other object can be
+            mistaken for one of them.
+    """
+
+    code: int | None
+    pipelines: bool
+    codes: dict[tuple[tuple[bool, ...], bool], int]
+    kept: list[Any]
+
+
 class EffectiveKeys:
     """Keys for the configs of one kernel; made once, asked many times."""
 
@@ -98,6 +117,8 @@ class EffectiveKeys:
         self._grid_slots, self._n_ranges = range_slots(graph)
         self._one_root = len(graph.root_ids()) == 1
         self._lost: dict[tuple[tuple[int, ...], bool], tuple[bool, ...]] = {}
+        self._structures: dict[tuple[Any, ...], _Structure] = {}
+        self._codes: dict[tuple[Any, ...], int] = {}
         self._loops = any(r.kind is RegionKind.LOOP for r in graph.regions.values())
 
     def key(self, config: Config) -> str:
@@ -163,6 +184,50 @@ class EffectiveKeys:
             *[(key, _frozen(full[key])) for key in _live_keys(tuple(full), persistent)],
         )
 
+    def token(self, full: Config) -> tuple[Any, ...]:
+        """Equal exactly where `parts_of_full` is, and much quicker to make.
+
+        Hundreds of moves around one config share the objects that are its values; all
+        but the tile is looked up by their identity.
+        """
+        values = [value for key, value in full.items() if key not in _TILE_KEYS]
+        blocks, stages = full.get("block_sizes"), full.get("num_stages")
+        tile = tuple(blocks) if type(blocks) is list else blocks
+        identity = (*full, *map(id, values))
+        known = self._structures.get(identity)
+        if known is None:
+            known = self._structures[identity] = self._structure(full, values)
+        code = known.code
+        if code is None:
+            # Whether a descriptor survives is the tile's matter, too.
+            on_host = bool(full.get("host_tensor_descriptors"))
+            lost = self._pointers_only(tuple(blocks or ()), on_host)
+            place = (lost, int(stages or 1) > 1)
+            code = known.codes.get(place)
+            if code is None:
+                code = known.codes[place] = self._code(self.parts_of_full(full))
+        pipelined = stages if known.pipelines else 1
+        return code, tile, full.get("num_warps"), pipelined
+
+    def _structure(self, full: Config, values: list[Any]) -> _Structure:
+        asks = any(
+            "tensor_descriptor" in (full.get(key) or ())
+            for key in ("indexing", "atomic_indexing")
+        )
+        persistent = full.get("pid_type") in _PERSISTENT
+        return _Structure(
+            code=None if asks else self._code(self.parts_of_full(full)),
+            pipelines=self._loops or _rolls(full) or persistent,
+            codes={},
+            kept=values,
+        )
+
+    def _code(self, parts: tuple[Any, ...]) -> int:
+        """A number for all of a key but the values that `token` holds itself."""
+        live = [p if p[0] not in _TILE_KEYS else p[0] for p in parts[_N_FIRST_PARTS:]]
+        rest = (*parts[:_STAGES_PART], *parts[_STAGES_PART + 1 : _N_FIRST_PARTS], *live)
+        return self._codes.setdefault(rest, len(self._codes))
+
     def _evictions(self, full: Config, rolled: bool) -> tuple[str, ...]:
         """Policies of emitted loads."""
         asked = full.get("load_eviction_policies") or ()
@@ -208,6 +273,10 @@ _HANDLED = frozenset(
         *_RANGE_NEUTRAL,
     }
 )
+_TILE_KEYS = frozenset({"block_sizes", "num_warps", "num_stages"})
+# Of `parts_of_full`: how many come before the live keys, and which is the stages.
+_N_FIRST_PARTS = 6
+_STAGES_PART = 4
 _ONLY_PERSISTENT = frozenset({"num_sm_multiplier", "maxnreg"})
 _RANGE_NAMES = tuple(_RANGE_NEUTRAL)
 _RANGE_VALUES = tuple(_RANGE_NEUTRAL.values())

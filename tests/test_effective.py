@@ -11,6 +11,7 @@ import pytest
 
 from costmodel import helion_hook
 from costmodel.config_space import ConfigSpace
+from costmodel.features.canonical import canonical_config
 from costmodel.features.effective import EffectiveKeys
 from costmodel.features.effective import effective_key
 from costmodel.features.graph import KernelGraph
@@ -161,3 +162,24 @@ def test_keys_and_parts_agree() -> None:
     assert hash(keys.parts_of_full(default)) == hash(keys.parts_of_full(dict(default)))
     assert keys.parts_of_full(default) != keys.parts_of_full(other)
     assert keys.key_of_full(default) != keys.key_of_full(other)
+
+
+@pytest.mark.parametrize("name", _KERNELS)
+def test_tokens_are_equal_exactly_where_keys_are(name: str) -> None:
+    default = canonical_config(parity_kernels.view_of(name).default)
+    keys = EffectiveKeys(_graph(name), default)
+    space = helion_hook.space(parity_kernels.bound_case(name))
+    rng = random.Random(name)
+    descriptors = ["tensor_descriptor"] * len(default.get("indexing", ()))
+    starts: list[Config] = [default, {**default, "indexing": descriptors}]
+    for _ in range(300):
+        # Neighbours of neighbours, so that values are shared as candidates share them.
+        changed = _mutated(space, rng.choice(starts), rng)
+        starts.append(canonical_config(changed) if rng.random() < 0.3 else changed)
+    parts_by_token: dict[Any, Any] = {}
+    token_by_parts: dict[Any, Any] = {}
+    for config in [*starts, *(dict(reversed(one.items())) for one in starts)]:
+        parts, token = keys.parts_of_full(config), keys.token(config)
+        assert parts_by_token.setdefault(token, parts) == parts
+        assert token_by_parts.setdefault(parts, token) == token
+    assert 1 < len(parts_by_token) < len(starts)

@@ -1,0 +1,79 @@
+"""Moves: steps taken together do what they do one after another, and share lists."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from costmodel.config_space import Slot
+from costmodel.moves import Mover
+from costmodel.moves import words_of
+from costmodel.steps import Setting
+from costmodel.steps import Step
+from costmodel.types import Config
+
+CENTRE: Config = {
+    "block_sizes": [64, 64, 32],
+    "indexing": ["pointer", "pointer"],
+    "loop_orders": [[0, 1]],
+    "num_warps": 4,
+    "range_flattens": [None, None],
+}
+SETTINGS = st.one_of(
+    st.tuples(st.just("block_sizes"), st.integers(0, 2), st.sampled_from([16, 128])),
+    st.tuples(st.just("indexing"), st.integers(0, 1), st.just("tensor_descriptor")),
+    st.tuples(st.just("loop_orders"), st.just(0), st.just([1, 0])),
+    st.tuples(st.just("range_flattens"), st.integers(0, 1), st.sampled_from([True])),
+    st.tuples(st.just("num_warps"), st.none(), st.sampled_from([2, 8])),
+    st.tuples(st.just("maxnreg"), st.none(), st.sampled_from([None, 64])),
+    st.tuples(st.just("block_sizes"), st.none(), st.just([8, 8, 8])),
+)
+STEPS = st.lists(SETTINGS, min_size=1, max_size=3).map(
+    lambda settings: Step(tuple(settings), "words", "knob", True)
+)
+MOVES = st.lists(STEPS, min_size=1, max_size=4).map(tuple)
+
+
+def plainly(config: Config, settings: list[Setting]) -> Config:
+    """What settings do, one after another, on a copy."""
+    result = copy.deepcopy(config)
+    for key, index, value in settings:
+        if index is not None:
+            result[key][index] = value
+        elif value is None:
+            result.pop(key, None)
+        else:
+            result[key] = copy.deepcopy(value)
+    return result
+
+
+@given(st.lists(MOVES, min_size=1, max_size=6))
+def test_a_move_is_its_steps_in_turn(moves: list[tuple[Step, ...]]) -> None:
+    before = copy.deepcopy(CENTRE)
+    mover = Mover(CENTRE, {})
+    found = [mover.moved(move) for move in moves]
+    for move, config in zip(moves, found, strict=True):
+        settings = [setting for step in move for setting in step.settings]
+        assert config == plainly(CENTRE, settings)
+        assert words_of(move).count("words") == len(move)
+    assert before == CENTRE  # and no move has changed what an earlier one made
+
+
+def test_equal_lists_are_one_object() -> None:
+    shared: dict[str, Any] = {}
+    other = {**CENTRE, "indexing": list(CENTRE["indexing"]), "num_warps": 8}
+    step = Step((("block_sizes", 0, 16),), "", "block_sizes0", True)
+    one = Mover(CENTRE, shared).moved((step,))
+    two = Mover(other, shared).moved((step,))
+    assert one["indexing"] is two["indexing"]
+    assert one["block_sizes"] is two["block_sizes"]
+    assert CENTRE["block_sizes"] == [64, 64, 32]
+
+
+def test_one_is_not_true() -> None:
+    slot = Slot((1, 2, "a"), 1, extra=(None,))
+    assert slot.allows(1) and slot.allows("a") and slot.allows(None)
+    assert not slot.allows(True) and not slot.allows(1.0) and not slot.allows(3)
