@@ -74,14 +74,15 @@ def dot_traits(graph: KernelGraph, flow: Dataflow) -> set[Trait]:
     is_softmax = bool(found & {Trait.ATTENTION_FORWARD, Trait.ATTENTION_BACKWARD})
     if not is_softmax and reader.is_grouped():
         found.add(Trait.GROUPED)
-    # The sides of a softmax's scores are positions; a short head is no short side.
-    sides = reader.scores() if is_softmax else graph.dots
-    if any(reader.is_skinny(dot) for dot in sides) and Trait.LINEAR_ATTENTION not in (
-        found
-    ):
-        found.add(Trait.SKINNY)
-    if not found & _WHOLE:
+    # The sides of a softmax's scores are positions; a short head is no short side, and
+    # neither is a chunk.
+    sides = graph.dots
+    if found & _WHOLE:
+        sides = reader.scores() if is_softmax else ()
+    else:
         found |= reader.epilogue_traits()
+    if any(reader.is_skinny(dot) for dot in sides):
+        found.add(Trait.SKINNY)
     if len(graph.dots) == 1 and not found & _NOT_PLAIN:
         found.add(Trait.PLAIN)
     return found
