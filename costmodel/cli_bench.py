@@ -12,27 +12,16 @@ import importlib.util
 import json
 import shlex
 import sys
-import time
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from costmodel.datasets import bench_options
 from costmodel.datasets import bench_run
-from costmodel.datasets.bench_file import Column
-from costmodel.datasets.bench_file import Plan
-from costmodel.datasets.bench_file import PlannedWorkload
 from costmodel.datasets.bench_file import read_results
 from costmodel.datasets.bench_file import result_files
-from costmodel.datasets.bench_file import write_plan
-from costmodel.datasets.bench_plan import PICK
-from costmodel.datasets.bench_plan import AddedColumn
-from costmodel.datasets.bench_plan import plan_workload
-from costmodel.errors import ArgumentSpecError
 from costmodel.errors import CorruptRecordError
 from costmodel.errors import CostModelError
-from costmodel.errors import ModelNotFoundError
 
 PLAN_FILE = "plan.jsonl"
 MODELS_FOLDER = "held-out"
@@ -61,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.set_defaults(step=_plan)
 
     run = steps.add_parser("run", help="measure a plan on this machine's GPU")
-    bench_run.add_options(run)
+    bench_options.add_options(run)
     run.set_defaults(step=_run)
 
     report = steps.add_parser(
@@ -74,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     everything = steps.add_parser("all", help="plan, run and report on one machine")
     _planning_options(everything)
     everything.add_argument("--output", type=Path, required=True, metavar="DIR")
-    bench_run.add_measuring_options(everything)
+    bench_options.add_measuring_options(everything)
     _report_options(everything)
     everything.set_defaults(step=_all)
 
@@ -143,7 +132,7 @@ def _workloads(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    _write_plan(options, options.output, options.output.parent / MODELS_FOLDER)
+    _write_plan(options, options.output)
     return 0
 
 
@@ -159,9 +148,9 @@ def _all(options: argparse.Namespace) -> int:
     if plan.exists():
         print(f"going on with {plan}", file=sys.stderr)
     else:
-        _write_plan(options, plan, options.output / MODELS_FOLDER)
+        _write_plan(options, plan)
     made = argparse.ArgumentParser()
-    bench_run.add_options(made)
+    bench_options.add_options(made)
     defaults = made.parse_args([str(plan), "--output", str(options.output)])
     asked = {
         name: value for name, value in vars(options).items() if hasattr(defaults, name)
@@ -175,198 +164,10 @@ def _all(options: argparse.Namespace) -> int:
     return _report(options)
 
 
-def _write_plan(options: argparse.Namespace, path: Path, models: Path) -> None:
-    from costmodel import helion_hook
-    from costmodel.datasets.bench_select import resolve
-    from costmodel.datasets.bench_select import select
-    from costmodel.datasets.workloads.registry import all_cases
-    from costmodel.datasets.workloads.registry import all_workloads
-    from costmodel.hardware import load_hardware
+def _write_plan(options: argparse.Namespace, path: Path) -> None:
+    from costmodel import cli_bench_plan
 
-    hardware = load_hardware(options.gpu)
-    workloads = select(
-        options.words,
-        all_workloads(),
-        per_kernel=options.per_kernel,
-        limit=options.max_workloads,
-    )
-    cases = all_cases()
-    added = [_added(text) for text in options.column]
-    pickers = _Pickers(options, models)
-    planned: list[PlannedWorkload] = []
-    refused = []
-    reasons: dict[str, int] = {}
-    for number, workload in enumerate(workloads, start=1):
-        name = f"{workload.kernel} {' '.join(workload.args)}"
-        try:
-            kernel = resolve(workload, cases).kernel
-            pick = pickers.of(workload.family)
-            if not planned:
-                # Libraries load on the first pick; users pay that once, not each time.
-                plan_workload(workload, kernel, hardware, pick)
-            one, _ = plan_workload(
-                workload,
-                kernel,
-                hardware,
-                pick,
-                n_seeds=options.seeds,
-                added=added,
-            )
-        except CostModelError as error:
-            refused.append({"workload": name, "why": str(error)})
-            print(f"refused {name}: {error}", file=sys.stderr)
-            continue
-        planned.append(one)
-        chosen = next(c for c in one.columns if c.name == PICK)
-        reason = chosen.why.partition(":")[0]
-        reasons[reason] = reasons.get(reason, 0) + 1
-        n_configs = len({json.dumps(c) for col in one.columns for c in col.configs})
-        print(
-            f"{number}/{len(workloads)} {name}: {chosen.by} ({reason}),"
-            f" {1e3 * (chosen.decide_s or 0.0):.0f} ms, {n_configs} configs",
-            file=sys.stderr,
-        )
-    facts = {
-        "made": time.strftime("%Y-%m-%d"),
-        "command": options.command_line,
-        "gpu": hardware.name,
-        "versions": helion_hook.installed_versions(),
-        "reasons": reasons,
-        "refused": refused,
-        **pickers.facts(),
-    }
-    if not planned:
-        raise CorruptRecordError(
-            f"expected at least one workload that binds, found {len(refused)} refused: "
-            "see the lines above"
-        )
-    write_plan(path, Plan(facts, tuple(planned)))
-    print(
-        f"{path}: {len(planned)} workloads, {len(refused)} refused; picks by reason:"
-        f" {reasons}",
-        file=sys.stderr,
-    )
-
-
-class _Pickers:
-    """Who picks for which family: one model, or one that never saw the family."""
-
-    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
-        self._model_path: str | None = options.model
-        self._providers: dict[Path | None, Any] = {}
-        self._held_out: Any = None
-        if options.cross_fit_models is not None:
-            from costmodel.training.held_out import read_held_out_models
-
-            self._held_out = read_held_out_models(options.cross_fit_models)
-        elif options.cross_fit:
-            self._held_out = _cross_fit(options.cross_fit, folder)
-
-    def of(self, family: str) -> Callable[[Any], Any]:
-        """The way to pick for kernels of a family."""
-        return lambda bound: self._provider(family, bound).pick(bound)
-
-    def _provider(self, family: str, bound: Any) -> Any:
-        from costmodel import helion_hook
-        from costmodel.datasets.identity import kernel_digest
-        from costmodel.provider import Provider
-
-        path: Path | None = None if self._model_path is None else Path(self._model_path)
-        if self._held_out is not None:
-            digest = kernel_digest(helion_hook.record_of(bound))
-            path = self._held_out.unaware_of(family, digest).path
-        if path not in self._providers:
-            provider = Provider(path)
-            if provider.model() is None:
-                problem = provider.model_problem()
-                raise ModelNotFoundError(problem[1] if problem else f"{path}: no model")
-            self._providers[path] = provider
-        return self._providers[path]
-
-    def facts(self) -> dict[str, Any]:
-        """Which models there are, and what they have not seen."""
-        if self._held_out is None:
-            return {"protocol": "one model"}
-        return {
-            "protocol": "cross-fitted by family",
-            "corpus_digest": self._held_out.corpus_digest,
-            "models": {
-                one.model_id: sorted(one.left_out) for one in self._held_out.models
-            },
-        }
-
-
-def _cross_fit(corpora: Sequence[str], folder: Path) -> Any:
-    """Train the held-out models of these corpora, and say which families are out."""
-    from costmodel.datasets.identity import digest_of
-    from costmodel.datasets.store import Corpus
-    from costmodel.features.schema import SCHEMA
-    from costmodel.training.held_out import held_out_models
-    from costmodel.training.label import label_all
-
-    workloads = []
-    keys: list[str] = []
-    for place in corpora:
-        corpus = Corpus.load(place)
-        workloads += corpus.workloads()
-        keys += corpus.runs["run_key"].to_pylist()
-    print(f"labelling {len(workloads)} workloads ...", file=sys.stderr)
-    labelled = label_all(workloads)
-    for reason in labelled.skipped:
-        print(f"costmodel: left out: {reason}", file=sys.stderr)
-    print(f"cross-fitting {len(labelled.workloads)} workloads ...", file=sys.stderr)
-    found = held_out_models(
-        labelled.workloads, SCHEMA, digest_of(sorted(set(keys)), 64), folder
-    )
-    for one in found.models:
-        left_out = ", ".join(sorted(one.left_out))
-        print(f"{one.path}: without {left_out}", file=sys.stderr)
-    return found
-
-
-def _added(text: str) -> AddedColumn:
-    """A column of the command line.
-
-    Raises:
-        ArgumentSpecError: Not NAME=FILE.jsonl or NAME=MODULE:FUNCTION.
-    """
-    name, _, what = text.partition("=")
-    if name and what.endswith(".jsonl"):
-        return AddedColumn(name, choices=_read_choices(Path(what), name))
-    module, colon, function = what.partition(":")
-    if name and module and colon and function:
-        try:
-            found = getattr(importlib.import_module(module), function)
-        except (ImportError, AttributeError) as error:
-            raise ArgumentSpecError(f"--column {text}: {error}") from None
-        return AddedColumn(name, chooser=found)
-    raise ArgumentSpecError(
-        f"expected --column NAME=FILE.jsonl or NAME=MODULE:FUNCTION, found {text!r}"
-    )
-
-
-def _read_choices(path: Path, name: str) -> dict[str, Column]:
-    """Columns by workload id from a file of choices made elsewhere."""
-    choices = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            body = json.loads(line)
-            choices[str(body["workload_id"])] = Column(
-                name,
-                tuple(map(dict, body["configs"])),
-                body.get("decide_s"),
-                str(body.get("by", name)),
-                str(body.get("why", "")),
-                body.get("predicted_speedup"),
-            )
-        except (ValueError, KeyError, TypeError):
-            raise CorruptRecordError(
-                f"{path}:{number}: expected an object with workload_id and configs, "
-                f"found {line[:60]!r}"
-            ) from None
-    return choices
+    cli_bench_plan.write(options, path, path.parent / MODELS_FOLDER)
 
 
 def _report(options: argparse.Namespace) -> int:

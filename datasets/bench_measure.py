@@ -30,28 +30,24 @@ from costmodel.datasets.bench_file import BenchResult
 from costmodel.datasets.bench_file import Column
 from costmodel.datasets.bench_file import ConfigResult
 from costmodel.datasets.bench_file import PlannedWorkload
+from costmodel.datasets.bench_first import ERROR
+from costmodel.datasets.bench_first import OK
+from costmodel.datasets.bench_first import WRONG
+from costmodel.datasets.bench_first import first_readings
+from costmodel.datasets.bench_first import first_results
 from costmodel.datasets.bench_plan import full_config
 from costmodel.datasets.bench_rounds import one_line
 from costmodel.datasets.bench_rounds import read_rounds
 from costmodel.datasets.bench_select import BenchKernel
 from costmodel.datasets.record_workload import Rig
 from costmodel.features.canonical import config_id
-from costmodel.helion_hook import Benchmarked
 from costmodel.helion_hook import GpuTurn
 from costmodel.types import Config
 
 AUTOTUNE = "autotune"
 """Column of Helion's own search."""
 
-OK = "ok"
-WRONG = "wrong"
 REFUSED = "refused"
-ERROR = "error"
-_HELION_STATUS = {
-    "ok": OK,
-    "deduplicated": OK,
-    "timeout": "timeout",
-}
 
 _ARGUMENT_SEED_DIGITS = 8
 
@@ -169,7 +165,7 @@ def measure(
             return cut_short
 
         order = _order(configs, default_id, planned.workload.workload_id)
-        rows = _benchmark(
+        rows = first_readings(
             bound,
             args,
             order,
@@ -188,7 +184,7 @@ def measure(
                 else "stopped by the clock"
             )
         rig.check()
-        results, launches = _first_results(rows)
+        results, launches = first_results(rows)
         results |= refused
         foreign = dict(kernel.foreign or {})
         launches |= foreign
@@ -335,87 +331,6 @@ def _order(
     default = configs[default_id]
     # Helion's search wants two configs at least.
     return [*others[:1], default, *others[1:]] if others else [default, default]
-
-
-def _benchmark(
-    bound: Any,
-    args: Sequence[Any],
-    order: Sequence[Config],
-    default: Config,
-    kernel: BenchKernel,
-    rig: Rig,
-    turn: GpuTurn,
-    before_timing: Callable[[], None],
-    expired: Callable[[], bool],
-) -> list[Benchmarked]:
-    """Helion's benchmark of every config; writes no log.
-
-    Its accuracy check is off: it would call a wrong result an error like any other,
-    and the judge comes after it.
-    """
-    settings = {
-        **rig.settings,
-        "autotune_log": None,
-        "autotune_log_details": False,
-        "autotune_accuracy_check": False,
-    }
-
-    def search(extra: Mapping[str, Any]) -> list[Benchmarked]:
-        return helion_hook.recording_search(
-            bound,
-            args,
-            order,
-            {**settings, **extra},
-            turn,
-            before_timing,
-            expired,
-            rig.provider_base,
-        )
-
-    try:
-        return search({})
-    except Exception as error:
-        # Helion's own baseline is its most cautious config, run to see which
-        # arguments a kernel writes to. Where that cannot run, the default stands in,
-        # or the reference.
-        if "baseline" not in str(error):
-            raise
-        turn.give()
-        stand_in = _first_that_runs(bound, default, kernel)
-        return search({"autotune_baseline_fn": stand_in})
-
-
-def _first_that_runs(bound: Any, default: Config, kernel: BenchKernel) -> Launch:
-    def stand_in(*args: Any) -> Any:
-        try:
-            return bound.compile_config(default, allow_print=False)(*args)
-        except Exception:
-            if kernel.reference is None:
-                raise
-            return kernel.reference(*args)
-
-    return stand_in
-
-
-def _first_results(
-    rows: Sequence[Benchmarked],
-) -> tuple[dict[str, ConfigResult], dict[str, Launch]]:
-    """What Helion's benchmark said of each config, and what can be launched."""
-    results = {}
-    launches = {}
-    for row in rows:
-        one = config_id(row.config)
-        status = _HELION_STATUS.get(row.status, ERROR)
-        ran = status == OK and math.isfinite(row.latency_us)
-        results[one] = ConfigResult(
-            status=status if ran or status != OK else ERROR,
-            config=row.config,
-            detail="" if ran else f"Helion's benchmark says {row.status}",
-            first_us=row.latency_us if ran else None,
-        )
-        if ran:
-            launches[one] = row.launch
-    return results, launches
 
 
 def _faults(

@@ -84,7 +84,7 @@ def plan_workload(
     workload: Workload,
     kernel: Any,
     hardware: Hardware,
-    pick: Picker,
+    picker_of: Callable[[HelionView], Picker],
     *,
     n_seeds: int = 0,
     added: Iterable[AddedColumn] = (),
@@ -95,7 +95,7 @@ def plan_workload(
         workload: What to time.
         kernel: Its `helion.kernel` object.
         hardware: The target.
-        pick: Our way to pick.
+        picker_of: Our way to pick for a kernel; finding it is not what picking costs.
         n_seeds: How many of Helion's other proposals the column of seeds holds; 0
             leaves it out.
         added: Further columns.
@@ -110,6 +110,7 @@ def plan_workload(
     with helion_hook.device_of(bound):
         # What every pick needs once for each kernel, and Helion's compile needs too.
         helion_hook.space(bound)
+        pick = picker_of(view)
         began_s = time.process_time()
         picked = pick(bound)
         decide_s = time.process_time() - began_s

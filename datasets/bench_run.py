@@ -33,7 +33,7 @@ from costmodel.datasets.bench_file import read_results
 from costmodel.datasets.bench_file import result_files
 from costmodel.datasets.bench_file import result_from_json
 from costmodel.datasets.bench_measure import AUTOTUNE
-from costmodel.datasets.bench_measure import BenchLimits
+from costmodel.datasets.bench_options import add_options
 from costmodel.datasets.bench_plan import PICK
 from costmodel.datasets.bench_score import score
 from costmodel.datasets.bench_select import read_foreign
@@ -44,7 +44,6 @@ from costmodel.datasets.worker_process import Outcome
 from costmodel.datasets.worker_process import WorkerProcess
 from costmodel.datasets.worker_process import worker_environment
 
-_WORKERS = 5  # one times for a part of its cycle; the others bind and compile
 _LAST_START_S = 20.0  # no workload starts with less time left: it could not finish
 _LAST_SEARCH_S = 45.0  # nor one that is searched, besides the search's own seconds
 _GRACE_S = 12.0  # from the end of the time to killing: the last ones finish reading
@@ -121,73 +120,6 @@ def _dry_run(planned: Sequence[PlannedWorkload], options: argparse.Namespace) ->
         " GPU with 16 cores"
     )
     return 0
-
-
-def add_options(made: argparse.ArgumentParser) -> None:
-    """Options of measuring; reading them needs no GPU."""
-    limits = BenchLimits()
-    add = made.add_argument
-    add("plan", type=Path, help="plan.jsonl of `costmodel bench plan`")
-    add("-o", "--output", type=Path, required=True, help="folder for the results")
-    add_measuring_options(made)
-    add(
-        "--shard",
-        type=_shard,
-        default=(0, 1),
-        metavar="I/N",
-        help="every N-th workload from I; one process for each GPU",
-    )
-    add("--limit", type=int, help="only the first of the plan's workloads")
-    add(
-        "--skip",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="results, or a folder of them, whose workloads are not measured again",
-    )
-    add("--dry-run", action="store_true", help="say what would be measured; no GPU")
-    add("--workers", type=int, default=_WORKERS, help="default: %(default)s")
-    add("--compile-jobs", type=int, help="configs that one worker compiles at once")
-    add("--work", type=Path, help="folder for caches; default: a new temporary one")
-    add("--first-seconds", type=float, default=limits.first_s, help=argparse.SUPPRESS)
-
-
-def add_measuring_options(made: argparse.ArgumentParser) -> None:
-    """Those that the command that does all steps shares."""
-    limits = BenchLimits()
-    add = made.add_argument
-    add("--seconds", type=float, default=540.0, help="stop by the clock after this")
-    add("--rounds", type=int, default=limits.n_rounds, help="interleaved rounds")
-    add("--round-seconds", type=float, default=limits.rounds_s, help=argparse.SUPPRESS)
-    add(
-        "--autotune-seconds",
-        type=float,
-        default=0.0,
-        metavar="S",
-        help="let Helion search for so long, at effort quick (default: not at all)",
-    )
-    add(
-        "--autotune-limit",
-        type=int,
-        default=8,
-        metavar="K",
-        help="on so many workloads, spread over the plan (default: %(default)s)",
-    )
-    add(
-        "--autotune-configs",
-        type=int,
-        default=120,
-        metavar="N",
-        help="and over so many configs at most (default: %(default)s)",
-    )
-    add(
-        "--foreign",
-        action="append",
-        default=[],
-        metavar="KERNEL=FILE.py:FUNCTION",
-        help="a further implementation, called with the kernel's arguments",
-    )
 
 
 class Bench:
@@ -409,13 +341,6 @@ def _absolute(
         kernel: {label: os.path.abspath(place) for label, place in by_label.items()}
         for kernel, by_label in places.items()
     }
-
-
-def _shard(text: str) -> tuple[int, int]:
-    index, slash, count = text.partition("/")
-    if not (slash and index.isdigit() and count.isdigit() and int(index) < int(count)):
-        raise argparse.ArgumentTypeError(f"expected I/N with I < N, found {text!r}")
-    return int(index), int(count)
 
 
 if __name__ == "__main__":

@@ -399,7 +399,7 @@ def test_a_plan_holds_what_each_way_chose(kernel: BenchKernel, default: Config) 
         )
 
     workload = Workload(REF, ARGS, "gated_activation", "plain")
-    planned, _ = plan_workload(workload, kernel.kernel, H200, pick, n_seeds=2)
+    planned, _ = plan_workload(workload, kernel.kernel, H200, lambda _: pick, n_seeds=2)
     columns = {one.name: one for one in planned.columns}
     assert planned.default == default
     assert columns["pick"].configs == (default,)

@@ -18,6 +18,7 @@ import pytest
 from bench_builder import planned
 from bench_builder import result
 
+from costmodel.datasets import bench_options
 from costmodel.datasets import bench_run
 from costmodel.datasets.bench_file import BenchResult
 from costmodel.datasets.bench_file import Plan
@@ -86,7 +87,7 @@ def _workloads(behaviours: Sequence[str]) -> dict[str, tuple[str, BenchResult]]:
 
 def _options(tmp_path: Path, *more: str) -> argparse.Namespace:
     made = argparse.ArgumentParser()
-    bench_run.add_options(made)
+    bench_options.add_options(made)
     out = tmp_path / "out"
     out.mkdir(exist_ok=True)
     plan = tmp_path / "plan.jsonl"

@@ -11,6 +11,7 @@ from bench_stub_worker import stub_us
 
 from costmodel import helion_hook
 from costmodel.arguments import parse_argument
+from costmodel.datasets import bench_options
 from costmodel.datasets import bench_run
 from costmodel.datasets.bench_file import Column
 from costmodel.datasets.bench_file import Plan
@@ -46,7 +47,7 @@ def test_a_plan_is_measured_end_to_end(tmp_path: Path) -> None:
     path = tmp_path / "plan.jsonl"
     write_plan(path, Plan({}, (planned,)))
     made = argparse.ArgumentParser()
-    bench_run.add_options(made)
+    bench_options.add_options(made)
     foreign = tmp_path / "theirs.py"
     foreign.write_text("def other(a, b, limit):\n    return a\n")
     options = made.parse_args(
