@@ -145,8 +145,8 @@ def uses_descriptors(config: Config) -> bool:
 
 def can_guard_descriptors(bound: Any) -> bool:
     """Whether a kernel bound at effort "none" may still turn to descriptors."""
-    extend = getattr(bound.kernel, "_extend_bound_kernel_specializations", None)
-    return extend is not None and bool(getattr(bound, "_cache_managed", False))
+    needed = ("_create_bound_kernel_cache_key", "_bound_kernels", "_specialize_extra")
+    return all(hasattr(bound.kernel, name) for name in needed)
 
 
 def _guard_descriptors(bound: Any, args: Sequence[object]) -> None:
@@ -157,17 +157,18 @@ def _guard_descriptors(bound: Any, args: Sequence[object]) -> None:
     """
     if not uses_descriptors(dict(bound._config.config)):
         return
-    kernel, signature = bound.kernel, bound._base_spec_key
-    if not can_guard_descriptors(bound):
-        raise NotImplementedError(
-            "this Helion cannot guard descriptors after binding: no such config at "
-            'effort "none"'
-        )
-    config = bound._config
-    guards = bound._specialize_extra()
-    kernel._extend_bound_kernel_specializations(bound, signature, guards, args)
-    if bound._run is None:  # Helion retires a kernel whose arguments changed meanwhile
-        bound.set_config(config)
+    kernel, config = bound.kernel, bound._config
+    signature = getattr(bound, "_base_spec_key", None)
+    extend = getattr(kernel, "_extend_bound_kernel_specializations", None)
+    if extend is not None:
+        extend(bound, signature, bound._specialize_extra(), args)
+        if bound._run is None:  # Helion retires a kernel whose arguments changed
+            bound.set_config(config)
+        return
+    # Helion 1.4 publishes a kernel's guards whenever it makes its key.
+    signature = kernel._base_specialization_key(args)
+    key = kernel._create_bound_kernel_cache_key(bound, args, signature)
+    kernel._bound_kernels[key] = bound
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
