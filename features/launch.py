@@ -22,7 +22,10 @@ from costmodel.features.knobs import fitting_descriptor
 from costmodel.features.knobs import number
 from costmodel.features.knobs import range_values
 from costmodel.features.layouts import Bits
+from costmodel.features.layouts import Layout
 from costmodel.features.layouts import bits
+from costmodel.features.layouts import mma
+from costmodel.features.layouts import mma_warps
 from costmodel.features.scratch import Scratch
 from costmodel.features.staging import LoopPlan
 from costmodel.features.staging import StagingPlan
@@ -78,6 +81,8 @@ class Launch:
         self.scratch = Scratch(graph, tiles, self.warps, threads)
         self._bits: dict[str, Bits] = {}
         self.groups: dict[str, Flags] = {}
+        self.warps_of: dict[str, tuple[Bits, Bits]] = {}
+        self.results: dict[str, Layout] = {}
         asks = np.zeros(1)
         for column in asked.values():
             asks = np.maximum(asks, column)
@@ -159,3 +164,23 @@ def _find_group(launch: Launch, dot: Dot) -> Flags:
     for part in dot.batch:
         found = found & (launch.tiles.dim(part) <= 1.0)
     return found
+
+
+def dot_warps(launch: Launch, dot: Dot) -> tuple[Bits, Bits]:
+    """log2 of the warps along the rows and the columns of a dot's result."""
+    known = launch.warps_of.get(dot.node_id)
+    if known is None:
+        m, n = launch.bits(dot.m), launch.bits(dot.n)
+        known = mma_warps(m, n, launch.warps, is_group(launch, dot))
+        launch.warps_of[dot.node_id] = known
+    return known
+
+
+def dot_result(launch: Launch, dot: Dot) -> Layout:
+    """Layout of a dot's result, rows and columns."""
+    known = launch.results.get(dot.node_id)
+    if known is None:
+        m, n = launch.bits(dot.m), launch.bits(dot.n)
+        known = mma(m, n, dot_warps(launch, dot), is_group(launch, dot))
+        launch.results[dot.node_id] = known
+    return known

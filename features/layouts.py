@@ -94,9 +94,11 @@ def mma_warps(
     return rows, warps - rows
 
 
-def mma(m: Bits, n: Bits, warps: Bits, is_group: npt.NDArray[np.bool_]) -> Layout:
-    """Layout of the result of a matrix product."""
-    rows, columns = mma_warps(m, n, warps, is_group)
+def mma(
+    m: Bits, n: Bits, warps: tuple[Bits, Bits], is_group: npt.NDArray[np.bool_]
+) -> Layout:
+    """Layout of the result of a matrix product, by its `mma_warps`."""
+    rows, columns = warps
     # Rows: lanes 1, 2, 4; register 8; then warps; then registers.
     end = np.minimum(4 + rows, m)
     row_warps = _ones(np.minimum(rows * 0 + 4, m), end)

@@ -6,6 +6,8 @@ import numpy as np
 
 from costmodel.features.launch import Flags
 from costmodel.features.launch import Launch
+from costmodel.features.launch import dot_result
+from costmodel.features.launch import dot_warps
 from costmodel.features.launch import is_group
 from costmodel.features.layouts import VECTOR_BYTES
 from costmodel.features.layouts import Bits
@@ -64,7 +66,7 @@ def operand_bytes(
     group = is_group(launch, one.dot)
     dot = one.dot
     m, n, k = (launch.bits(part) for part in (dot.m, dot.n, dot.k))
-    rows, columns = mma_warps(m, n, launch.warps, group)
+    rows, columns = dot_warps(launch, dot)
     kept, passing = np.zeros(1), np.zeros(1)
     for side, operand in enumerate((one.left, one.right)):
         size = launch.size(operand.tile)
@@ -132,7 +134,6 @@ def result_bytes(launch: Launch, index: int) -> Sizes:
     access = graph.accesses[index]
     m, n = (launch.bits(part) for part in access.shape[-2:])
     dots = [d for d in graph.dots if (d.m, d.n) == access.shape[-2:]] or graph.dots
-    group = is_group(launch, dots[-1])
     numel = tiles.numel(access.shape)
     order = (1, 0)
     if access.dims and access.dims[-1].stride != "1" and len(access.dims) >= 2:
@@ -142,4 +143,10 @@ def result_bytes(launch: Launch, index: int) -> Sizes:
         int(np.log2(16.0 / max(1.0, item))), bits(numel / launch.threads)
     )
     there = blocked((m, n), order, vector, launch.warps)
-    return conversion_bytes(mma(m, n, launch.warps, group), there, numel, item, True)
+    dot = dots[-1]
+    if (dot.m, dot.n) == access.shape[-2:]:
+        result = dot_result(launch, dot)
+    else:
+        group = is_group(launch, dot)
+        result = mma(m, n, mma_warps(m, n, launch.warps, group), group)
+    return conversion_bytes(result, there, numel, item, True)

@@ -15,11 +15,11 @@ import numpy as np
 
 from costmodel.features.graph import KernelGraph
 from costmodel.features.launch import Launch
+from costmodel.features.launch import dot_result
+from costmodel.features.launch import dot_warps
 from costmodel.features.launch import is_group
 from costmodel.features.layouts import Layout
 from costmodel.features.layouts import dot_operand
-from costmodel.features.layouts import mma
-from costmodel.features.layouts import mma_warps
 from costmodel.features.liveness import LivePlan
 from costmodel.features.ops import OpKind
 from costmodel.features.ops import item_bytes
@@ -82,13 +82,7 @@ def _words(graph: KernelGraph, live: LivePlan, launch: Launch) -> Sizes:
     """Registers that a thread needs for each tile of a plan: float64[columns, n]."""
     n = launch.tiles.n
     results = {
-        (*dot.batch, dot.m, dot.n): mma(
-            launch.bits(dot.m),
-            launch.bits(dot.n),
-            launch.warps,
-            is_group(launch, dot),
-        )
-        for dot in graph.dots
+        (*dot.batch, dot.m, dot.n): dot_result(launch, dot) for dot in graph.dots
     }
     elements: dict[tuple[str, ...], Sizes] = {}
     table = np.empty((len(live.columns), n))
@@ -157,7 +151,7 @@ def _operands(plan: StagingPlan, launch: Launch) -> Sizes:
     for one in {d.dot.node_id: d for loop in plan.loops for d in loop.dots}.values():
         dot, group = one.dot, is_group(launch, one.dot)
         m, n, k = (launch.bits(part) for part in (dot.m, dot.n, dot.k))
-        rows, columns = mma_warps(m, n, launch.warps, group)
+        rows, columns = dot_warps(launch, dot)
         steps, whole = np.zeros(1), np.zeros(1)
         for side, (operand, size, warps) in enumerate(
             ((one.left, m, rows), (one.right, n, columns))
