@@ -96,6 +96,10 @@ GUARDS: tuple[Guard, ...] = (
 
 CLASS_GROUPS = ("dot", "mixed", "other")
 
+# Of a config that compiles: what is left are wrong results and launches that fail, 14
+# of 103 recorded failures, and configs many times slower (H200, 2026-11).
+MIN_VALID_COMPILED = 0.3
+
 # Standard deviations over bags that a promise is lowered by. The bags differ in how
 # much each workload weighs, so a gain that hangs on a few kernels of another kind shows
 # as spread. On 65 left-out H200 workloads with dots nearly every pick that lost 10 %
@@ -263,6 +267,51 @@ class Gate:
                 f"no allowed candidate is predicted faster than the default; the "
                 f"fastest is refused: {refusals[hopeful[0]]}"
             )
+        return Decision(None, ReasonCode.DEFAULT_RANKED_FIRST, detail, order)
+
+    def decide_compiled(
+        self,
+        features: FloatArray,
+        valid_probability: FloatArray,
+        gain_log: FloatArray,
+        lower_log: FloatArray,
+        *,
+        default_index: int,
+        keys: Sequence[str],
+    ) -> Decision:
+        """The same for candidates that were compiled, where Helion has a rule.
+
+        That they compile and fit is known, so no failure of the compiler is charged
+        any more; guards and range stay.
+
+        Args:
+            features: float32[n, len(SCHEMA)] of candidates that compile.
+            valid_probability: float32[n], by the first stage.
+            gain_log: float32[n], with the second opinion.
+            lower_log: float32[n], their calibrated lower bounds.
+            default_index: Row of Helion's default.
+            keys: Canonical text of each config; breaks ties.
+        """
+        order = ranked(gain_log, keys, default_index)
+        outside = self.outside_share(features)
+        if outside[default_index] > self._card.max_outside:
+            detail = f"{outside[default_index]:.0%} of the features lie outside"
+            return Decision(None, ReasonCode.OUT_OF_RANGE, detail, order)
+        allowed = (outside <= self._card.max_outside) & (
+            valid_probability >= MIN_VALID_COMPILED
+        )
+        for guard in GUARDS:
+            allowed &= guard.keeps(features, self._schema)
+        scores = Scores(gain_log, lower_log, valid_probability)
+        for index in order:
+            if allowed[index] and lower_log[index] > 0.0:
+                detail = f"{_promise(scores, index)}, its code seen"
+                return Decision(index, ReasonCode.GAIN_CERTAIN, detail, order)
+        hopeful = [i for i in order if allowed[i] and gain_log[i] > 0.0]
+        if hopeful:
+            detail = f"{_promise(scores, hopeful[0])}, its code seen: not certain"
+            return Decision(None, ReasonCode.GAIN_BELOW_MARGIN, detail, order)
+        detail = "no allowed candidate's code looks faster than the default's"
         return Decision(None, ReasonCode.DEFAULT_RANKED_FIRST, detail, order)
 
     def _refusals(

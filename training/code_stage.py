@@ -1,0 +1,404 @@
+"""Fit, cross-fit and calibrate the second stage: gains from machine code.
+
+The folds are those of the first stage, so that a blended prediction comes from two
+models neither of which saw the workload's family. Evaluation is over the compiled
+configs of a workload: what a second stage would have been given is a part of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import xgboost
+
+from costmodel.code_model import CodeCard
+from costmodel.code_model import CodeForest
+from costmodel.code_model import Opinion
+from costmodel.datasets.compiled_table import CompiledTable
+from costmodel.features.compiled import CODE_SCHEMA_HASH
+from costmodel.features.compiled import code_matrix
+from costmodel.features.schema import FeatureSchema
+from costmodel.forest import Predictions
+from costmodel.gate import CLASS_GROUPS
+from costmodel.gate import Decision
+from costmodel.gate import Gate
+from costmodel.gate import class_group
+from costmodel.hardware import match_hardware
+from costmodel.hybrid import canonical_text
+from costmodel.training.calibrate import CalibrationPoint
+from costmodel.training.calibrate import HeldOutPrediction
+from costmodel.training.calibrate import margin_of
+from costmodel.training.calibrate import prior_margin
+from costmodel.training.calibrate import uncalibrated_gate
+from costmodel.training.crossfit import FoldResult
+from costmodel.training.labelled import LabelledWorkload
+from costmodel.training.merge import merged
+from costmodel.training.metrics import Outcome
+from costmodel.training.metrics import outcome
+from costmodel.training.metrics import summary
+from costmodel.types import FloatArray
+
+# Fewer compiled configs than this besides the default say nothing about a ranking.
+_MIN_CONFIGS = 3
+# ln(20): a config 20 times slower is as wrong as one 100 times slower.
+_CLIP_LOG = 3.0
+SPREAD_WEIGHT = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CodeSettings:
+    """Numbers of the fit; small, since code is seen of some sixteen configs a workload.
+
+    Attributes:
+        n_bags: Ensembles averaged, each weighing workloads differently.
+        n_trees: Boosting rounds of each.
+        max_depth: Of each tree.
+        learning_rate: Shrinkage per round.
+        column_share: Features offered to each tree.
+        row_share: Rows offered to each tree.
+        min_child_weight: Smallest leaf.
+        seed: Of every draw.
+    """
+
+    n_bags: int = 5
+    n_trees: int = 80
+    max_depth: int = 4
+    learning_rate: float = 0.12
+    column_share: float = 0.4
+    row_share: float = 0.8
+    min_child_weight: float = 8.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CodeWorkload:
+    """The compiled configs of a labelled workload.
+
+    Attributes:
+        workload: The workload.
+        rows: int64[n], which of its rows were compiled and fit, the default among them.
+        code: float32[n, len(CODE_NAMES)], their code features.
+        default: Position of the default among `rows`.
+        digests: Digest of each one's instructions, "" where unknown.
+    """
+
+    workload: LabelledWorkload
+    rows: npt.NDArray[np.int64]
+    code: FloatArray
+    default: int
+    digests: tuple[str, ...]
+
+    @property
+    def log_ratio(self) -> npt.NDArray[np.float64]:
+        """float64[n], ln(time / default time) of the compiled configs."""
+        return self.workload.log_ratio[self.rows]
+
+    @property
+    def is_ok(self) -> npt.NDArray[np.bool_]:
+        """bool[n]."""
+        return self.workload.is_ok[self.rows]
+
+
+def code_workloads(
+    workloads: Sequence[LabelledWorkload],
+    run_ids: Mapping[str, str],
+    compiled: CompiledTable,
+) -> list[CodeWorkload]:
+    """Those labelled workloads whose configs were compiled, with code features.
+
+    Args:
+        workloads: Labelled workloads.
+        run_ids: Helion's run id by `workload_id`.
+        compiled: What the compiler said.
+    """
+    found = []
+    for one in workloads:
+        run_id = run_ids.get(one.workload_id)
+        if run_id is None:
+            continue
+        codes = [compiled.code_of(run_id, name) for name in one.config_ids]
+        default_code = codes[one.default_index]
+        rows = np.flatnonzero([code is not None for code in codes])
+        if default_code is None or len(rows) <= _MIN_CONFIGS:
+            continue
+        matrix = code_matrix(
+            [code for code in codes if code is not None],
+            default_code,
+            one.features[rows],
+            one.features[one.default_index],
+            match_hardware(one.hardware).hardware,
+        )
+        default = int(np.searchsorted(rows, one.default_index))
+        digests = tuple(
+            compiled.digest_of(run_id, one.config_ids[i]) or "" for i in rows
+        )
+        found.append(CodeWorkload(one, rows, matrix, default, digests))
+    return found
+
+
+def fit_code(
+    workloads: Sequence[CodeWorkload], settings: CodeSettings | None = None
+) -> CodeForest:
+    """Fit the second stage: regression on ln(time / default time), robust to tails."""
+    settings = settings or CodeSettings()
+    parts = []
+    for bag in range(settings.n_bags):
+        rng = np.random.default_rng([settings.seed, bag, 2])
+        weight = rng.exponential(size=len(workloads)) + 0.25
+        rows, target, share = [], [], []
+        for one, heavy in zip(workloads, weight, strict=True):
+            ok = one.is_ok
+            rows.append(one.code[ok])
+            target.append(np.clip(one.log_ratio[ok], -_CLIP_LOG, _CLIP_LOG))
+            share.append(np.full(int(ok.sum()), heavy / np.sqrt(max(1, ok.sum()))))
+        weights = np.concatenate(share)
+        data = xgboost.DMatrix(
+            np.ascontiguousarray(np.concatenate(rows), np.float32),
+            label=np.concatenate(target),
+            weight=weights / weights.mean(),
+            nthread=1,
+        )
+        booster = xgboost.train(
+            {
+                "objective": "reg:pseudohubererror",
+                "tree_method": "hist",
+                "max_depth": settings.max_depth,
+                "eta": settings.learning_rate,
+                "subsample": settings.row_share,
+                "colsample_bytree": settings.column_share,
+                "min_child_weight": settings.min_child_weight,
+                "base_score": 0.0,
+                "nthread": 1,
+                "seed": settings.seed * 1000 + bag,
+            },
+            data,
+            num_boost_round=settings.n_trees,
+            verbose_eval=False,
+        )
+        parts.append((booster, 1.0))
+    n_trees = settings.n_bags * settings.n_trees
+    joined = merged(parts, {"code_schema": CODE_SCHEMA_HASH})
+    return CodeForest(joined, settings.n_bags, n_trees)
+
+
+@dataclass(frozen=True, slots=True)
+class CodePrediction:
+    """Both stages of a workload whose family neither saw; arrays over `code.rows`."""
+
+    code: CodeWorkload
+    first: Predictions
+    opinion: Opinion
+    blended: Opinion
+
+
+def predicted(
+    forest: CodeForest, one: CodeWorkload, said: Predictions
+) -> CodePrediction:
+    """The two stages' predictions for a workload's compiled configs.
+
+    Args:
+        forest: The second stage.
+        one: The workload.
+        said: First-stage predictions of all its rows.
+    """
+    first = Predictions(
+        said.gain_log[one.rows],
+        said.spread_log[one.rows],
+        said.valid_probability[one.rows],
+    )
+    opinion = forest.opinion(one.code, one.code[one.default])
+    return CodePrediction(
+        one, first, opinion, opinion.blended(first.gain_log, first.spread_log)
+    )
+
+
+def cross_fit_code(
+    codes: Sequence[CodeWorkload],
+    results: Sequence[FoldResult],
+    settings: CodeSettings | None = None,
+) -> list[CodePrediction]:
+    """Predict each compiled workload by two models that never saw its family."""
+    by_id = {one.workload.workload_id: one for one in codes}
+    made = []
+    for result in results:
+        said: dict[str, HeldOutPrediction] = {
+            one.workload.workload_id: one for one in result.predictions
+        }
+        test = [by_id[name] for name in said if name in by_id]
+        train = [one for one in codes if one.workload.workload_id not in said]
+        if not test or not train:
+            continue
+        forest = fit_code(train, settings)
+        made += [
+            predicted(forest, one, said[one.workload.workload_id].said) for one in test
+        ]
+    return made
+
+
+def decision_of(
+    one: CodePrediction, gate: Gate, margin_log: float
+) -> tuple[Decision, FloatArray]:
+    """What the second stage decides for a workload, and the lower bounds it used."""
+    lower = (
+        one.blended.gain_log
+        - np.float32(SPREAD_WEIGHT) * one.blended.spread_log
+        - np.float32(margin_log)
+    )
+    workload, rows = one.code.workload, one.code.rows
+    decision = gate.decide_compiled(
+        workload.features[rows],
+        one.first.valid_probability,
+        one.blended.gain_log,
+        lower,
+        default_index=one.code.default,
+        keys=[canonical_text(workload.configs[i]) for i in rows],
+    )
+    return decision, lower
+
+
+def calibrated_margins(
+    predictions: Sequence[CodePrediction],
+    schema: FeatureSchema,
+    without: Sequence[str] = (),
+) -> dict[str, float]:
+    """Margins by class group, as the first stage's are set; see `calibrate`.
+
+    Args:
+        predictions: Of families left out.
+        schema: Of the first-stage features.
+        without: Workload ids whose outcomes must not be used.
+    """
+    group_of = class_group(schema)
+    points: list[CalibrationPoint] = []
+    totals = dict.fromkeys(CLASS_GROUPS, 0)
+    gate = Gate(uncalibrated_gate([one.code.workload for one in predictions]), schema)
+    for one in predictions:
+        workload = one.code.workload
+        if not workload.promoted or workload.workload_id in without:
+            continue
+        group = group_of(workload.features[:1])[0]
+        totals[group] += 1
+        decision, lower = decision_of(one, gate, 0.0)
+        if decision.index is None:
+            continue
+        ran = one.code.is_ok[decision.index]
+        kept = -one.code.log_ratio[decision.index] if ran else np.log(0.1)
+        points.append(
+            CalibrationPoint(
+                group,
+                float(lower[decision.index]),
+                float(kept),
+                workload.harm_floor_log,
+            )
+        )
+    n_workloads = sum(totals.values())
+    return {
+        group: margin_of(
+            [point for point in points if point.group == group],
+            totals[group],
+            prior_margin(group, n_workloads),
+        )
+        for group in CLASS_GROUPS
+    }
+
+
+def outcomes_of(
+    predictions: Sequence[CodePrediction],
+    results: Sequence[FoldResult],
+    schema: FeatureSchema,
+) -> list[tuple[CodePrediction, Outcome]]:
+    """What the second stage's picks did, each judged by margins of other workloads."""
+    group_of = class_group(schema)
+    fold_of = {
+        prediction.workload.workload_id: place
+        for place, result in enumerate(results)
+        for prediction in result.predictions
+    }
+    made = []
+    for place, result in enumerate(results):
+        mine = [
+            one
+            for one in predictions
+            if fold_of[one.code.workload.workload_id] == place
+        ]
+        if not mine:
+            continue
+        ids = [one.code.workload.workload_id for one in mine]
+        margins = calibrated_margins(predictions, schema, without=ids)
+        gate = Gate(result.gate, schema)
+        for one in mine:
+            workload = one.code.workload
+            if not workload.promoted:
+                continue
+            group = group_of(workload.features[:1])[0]
+            decision, _ = decision_of(one, gate, margins[group])
+            pick = one.code.default if decision.index is None else decision.index
+            made.append((one, _outcome(one, pick, _distinct(one, decision.order))))
+    return made
+
+
+def _distinct(one: CodePrediction, order: Sequence[int]) -> list[int]:
+    """The ranking without configs whose machine code came before, or is the default's.
+
+    Measuring the same code twice tells nothing.
+    """
+    seen = {one.code.digests[one.code.default]} - {""}
+    kept = []
+    for index in order:
+        digest = one.code.digests[index]
+        if digest and digest in seen:
+            continue
+        seen.add(digest)
+        kept.append(index)
+    return kept
+
+
+def _outcome(one: CodePrediction, pick: int, order: Sequence[int]) -> Outcome:
+    """Judged against the best of all recorded configs, compiled or not."""
+    workload = one.code.workload
+    return outcome(
+        workload.log_ratio,
+        workload.is_ok,
+        workload.default_index,
+        int(one.code.rows[pick]),
+        [int(one.code.rows[i]) for i in order],
+        workload.noise_floor_log,
+        workload.harm_floor_log,
+        (1, 2, 3, 5, 8),
+    )
+
+
+def code_card(
+    forest: CodeForest,
+    trees: bytes,
+    first_stage_id: str,
+    codes: Sequence[CodeWorkload],
+    predictions: Sequence[CodePrediction],
+    results: Sequence[FoldResult],
+    schema: FeatureSchema,
+    toolchains: Sequence[str],
+) -> CodeCard:
+    """The card of a second stage fitted on everything."""
+    judged = outcomes_of(predictions, results, schema)
+    metrics = summary(
+        [result for _, result in judged],
+        [one.code.workload.source_digest for one, _ in judged],
+    )
+    return CodeCard(
+        first_stage=first_stage_id,
+        code_schema_hash=CODE_SCHEMA_HASH,
+        n_bags=forest.n_bags,
+        n_trees=forest.n_trees,
+        booster_sha256=hashlib.sha256(trees).hexdigest(),
+        margin_log=calibrated_margins(predictions, schema),
+        spread_weight=SPREAD_WEIGHT,
+        n_workloads=len(codes),
+        n_rows=sum(len(one.rows) for one in codes),
+        metrics=metrics,
+        toolchains=tuple(sorted(set(toolchains))),
+    )
