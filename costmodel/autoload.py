@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from typing import Any
@@ -66,17 +65,17 @@ class _Late:
     def __init__(self, mode: str, options: dict[str, bool]) -> None:
         self._mode = mode
         self._options = options
-        self._lock = threading.Lock()
         self._decide: Decide | None = None
 
     def __call__(self, bound: Any, args: Sequence[object]) -> Config | None:
-        with self._lock:
-            if self._decide is None:
-                from costmodel.enabling import make_decider
+        decide = self._decide
+        if decide is None:
+            from costmodel.enabling import make_decider
 
-                self._decide = make_decider(
-                    self._mode,
-                    user_lists=self._options.get("user_lists", False),
-                    verify_output=self._options.get("verify_output", False),
-                )
-        return self._decide(bound, args)
+            # Two threads may both get here; then one of two equals is kept.
+            decide = self._decide = make_decider(
+                self._mode,
+                user_lists=self._options.get("user_lists", False),
+                verify_output=self._options.get("verify_output", False),
+            )
+        return decide(bound, args)

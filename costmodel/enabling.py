@@ -19,8 +19,8 @@ from costmodel.modes import Answerer
 from costmodel.modes import Mode
 from costmodel.modes import mode_of
 from costmodel.provider import STRICT_VARIABLE
-from costmodel.provider import Provider
 from costmodel.provider import is_disabled
+from costmodel.provider import provider_for
 from costmodel.ranking import pick_from_list
 from costmodel.types import Config
 from costmodel.types import ReasonCode
@@ -134,7 +134,7 @@ def make_decider(
     verify_output: bool = False,
 ) -> helion_hook.Decide:
     """What Helion's dispatch asks while we are enabled; arguments as for `enable`."""
-    owner = Provider(model_path) if model_path is not None else None
+    owner = provider_for(model_path) if model_path is not None else None
     answerer = Answerer(mode_of(mode), owner, verify_output=verify_output)
     return _Decider(answerer, user_lists)
 

@@ -22,6 +22,7 @@ from costmodel.measuring import searched
 from costmodel.measuring import with_checked_output
 from costmodel.provider import Provider
 from costmodel.provider import default_provider
+from costmodel.provider import provider_for
 from costmodel.types import Config
 from costmodel.types import Pick
 from costmodel.types import PickSource
@@ -165,7 +166,7 @@ def autotuner(
     Raises:
         ValueError: There is no such mode.
     """
-    owner = Provider(model_path) if model_path is not None else None
+    owner = provider_for(model_path) if model_path is not None else None
     answerer = Answerer(mode, owner, verify_output=verify_output)
 
     def decide(

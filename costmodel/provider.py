@@ -303,6 +303,7 @@ def _one_line(error: BaseException) -> str:
 
 _PROVIDERS: weakref.WeakSet[Provider] = weakref.WeakSet()
 _PROVIDER: Provider | None = None
+_BY_PATH: dict[str, Provider] = {}
 _PROVIDER_LOCK = threading.Lock()
 
 
@@ -314,6 +315,14 @@ def default_provider() -> Provider:
             if _PROVIDER is None:
                 _PROVIDER = Provider()
     return _PROVIDER
+
+
+def provider_for(model_path: str | os.PathLike[str] | None) -> Provider:
+    """The process-wide provider of a model; one for each path, so it is loaded once."""
+    if model_path is None:
+        return default_provider()
+    with _PROVIDER_LOCK:
+        return _BY_PATH.setdefault(os.fspath(model_path), Provider(model_path))
 
 
 def _renew_locks() -> None:
@@ -354,4 +363,7 @@ def pick(bound: Any, args: Sequence[object] | None = None) -> Pick:
 
 def stats() -> dict[str, int]:
     """How often each reason decided in this process, by reason code."""
-    return default_provider().stats()
+    total: Counter[str] = Counter()
+    for provider in (default_provider(), *list(_BY_PATH.values())):
+        total.update(provider.stats())
+    return dict(sorted(total.items()))

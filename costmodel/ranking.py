@@ -24,7 +24,7 @@ from costmodel.modes import Answerer
 from costmodel.modes import Mode
 from costmodel.provider import STRICT_VARIABLE
 from costmodel.provider import Provider
-from costmodel.provider import default_provider
+from costmodel.provider import provider_for
 from costmodel.types import Candidate
 from costmodel.types import CandidateOrigin
 from costmodel.types import Config
@@ -76,8 +76,7 @@ def rank(
     Returns:
         All of them. Where nothing can be predicted, in the order given, saying why.
     """
-    provider = Provider(model_path) if model_path is not None else default_provider()
-    return ranked(provider, bound, configs, args)
+    return ranked(provider_for(model_path), bound, configs, args)
 
 
 def ranked(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from costmodel import provider as provider_module
 from costmodel.arguments import parse_argument
 from costmodel.features.graph import KernelGraph
 from costmodel.hardware import load_hardware
+from costmodel.pick_cache import MISSING
+from costmodel.pick_cache import PickCache
 from costmodel.provider import Provider
 from costmodel.target import bind
 from costmodel.types import PickSource
@@ -172,6 +175,45 @@ def test_picks_repeat_to_the_byte(bound: Any) -> None:
     assert first.model_id is not None
     assert json.dumps(first.config) == json.dumps(second.config)
     assert first.shortlist == second.shortlist
+
+
+def test_a_forked_child_gives_the_same_pick(bound: Any) -> None:
+    owner = Provider()
+    expected = json.dumps(owner.pick(bound).config)
+    read, write = os.pipe()
+    # As if another thread were picking at that moment.
+    with owner._lock:
+        child = os.fork()
+        if child == 0:
+            with open(write, "w") as pipe:
+                pipe.write(json.dumps(owner.pick(bound).config))
+            os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        assert pipe.read() == expected
+    os.waitpid(child, 0)
+
+
+def test_answers_are_remembered_for_living_kernels_only() -> None:
+    class Kernel:
+        pass
+
+    cache, kernel = PickCache(), Kernel()
+    one = provider_module.Pick({}, PickSource.DEFAULT, ReasonCode.NO_MODEL, "")
+    for shape in range(1000):
+        cache.put(kernel, shape, one)
+    assert cache.get(kernel, 999) is one
+    assert cache.get(kernel, 0) is MISSING
+    assert sum(map(len, cache._kernels.values())) <= 64
+    del kernel
+    assert not cache._kernels
+
+
+def test_stats_count_every_model(bound: Any, tmp_path: Path) -> None:
+    before = costmodel.stats().get("no_model", 0)
+    for _ in range(2):
+        provider_module.provider_for(tmp_path / "none.ubj").pick(bound)
+    assert costmodel.stats()["no_model"] == before + 2
 
 
 def test_the_autotuner_runs_a_kernel_without_a_benchmark(

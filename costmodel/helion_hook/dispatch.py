@@ -12,6 +12,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import logging
+import os
 import sys
 import threading
 import weakref
@@ -37,6 +38,16 @@ _original: Any = None
 _wrapper: Any = None
 _finder: importlib.abc.MetaPathFinder | None = None
 _answered: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _renew_lock() -> None:
+    """In a forked child: a lock that another thread held there stays held."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def install(decide: Decide) -> None:
