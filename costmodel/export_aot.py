@@ -23,7 +23,6 @@ from typing import Any
 
 from costmodel.arguments import DTYPES
 from costmodel.arguments import Argument
-from costmodel.arguments import TensorArgument
 from costmodel.errors import ExportError
 from costmodel.export_plan import KernelExport
 
@@ -86,9 +85,13 @@ def aot_section(kernel: Any, export: KernelExport) -> str:
 
 
 _READ_SHAPE = (
-    "    kinds, sizes = [], []",
-    "    for arg in args:",
-    '        if hasattr(arg, "dtype"):',
+    "    kinds, sizes, rest = [], [], list(args)[::-1]",
+    "    while rest:",
+    "        arg = rest.pop()",
+    "        if isinstance(arg, (list, tuple)):",
+    '            kinds.append(f"{type(arg).__name__} of {len(arg)}")',
+    "            rest.extend(arg[::-1])",
+    '        elif hasattr(arg, "dtype"):',
     '            kinds.append(f"{arg.dtype}[{len(arg.shape)}]")',
     "            sizes.extend(int(size) for size in arg.shape)",
     "        elif isinstance(arg, int):",
@@ -96,6 +99,8 @@ _READ_SHAPE = (
     "            sizes.append(int(arg))",
     "        elif isinstance(arg, str):",
     '            kinds.append("str " + arg)',
+    '        elif type(arg).__name__ == "dtype":',
+    "            kinds.append(str(arg))",
     "        else:",
     "            kinds.append(type(arg).__name__)",
     '    shape = ("; ".join(kinds), *sizes)',
@@ -132,8 +137,13 @@ def shape_signature(
         values = _flat(_asked(user_key, values))
     kinds: list[str] = []
     sizes: list[int] = []
-    for value in values:
-        if hasattr(value, "dtype"):
+    rest = values[::-1]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, list | tuple):
+            kinds.append(f"{type(value).__name__} of {len(value)}")
+            rest.extend(value[::-1])
+        elif hasattr(value, "dtype"):
             kinds.append(f"{value.dtype}[{len(value.shape)}]")
             sizes.extend(int(size) for size in value.shape)
         elif isinstance(value, int):
@@ -141,6 +151,8 @@ def shape_signature(
             sizes.append(int(value))
         elif isinstance(value, str):
             kinds.append("str " + value)
+        elif type(value).__name__ == "dtype":
+            kinds.append(str(value))
         else:
             kinds.append(type(value).__name__)
     return "; ".join(kinds), tuple(sizes)
@@ -150,12 +162,7 @@ def _call_values(kernel: Any, arguments: Sequence[Argument]) -> list[Any]:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     mode = FakeTensorMode()
-    values = [
-        spec.fake(mode, device="cpu")
-        if isinstance(spec, TensorArgument)
-        else spec.value
-        for spec in arguments
-    ]
+    values = [spec.fake(mode, device="cpu") for spec in arguments]
     try:
         call = inspect.signature(kernel.fn).bind(*values)
     except TypeError as error:

@@ -56,6 +56,8 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 }
 # What may hold expressions in an argument: its shape, its strides, its fill's limit.
 _PARTS = re.compile(r"\[([^\]]*)\]|:([^@\[\]]+)|\(([^)]*)\)")
+# Inside a list: text in quotes, the shape of a tensor, a name.
+_ITEM_PARTS = re.compile(r"""('[^']*'|"[^"]*")|(?<=\w)\[([^\[\]]*)\]|([A-Za-z_]\w*)""")
 _KERNEL_FIELDS = {"kernel", "name", "args", "sizes", "shapes", "max_configs"}
 _SHAPE_FIELDS = {"args", "key", "weight", "sizes"}
 
@@ -211,9 +213,11 @@ def expand(template: Any, sizes: Mapping[str, int]) -> str | int | float | bool 
         raise ExportError(f"expected an argument as text or number, found {template!r}")
     if template.startswith("str:"):
         return template
-    if "[" not in template:
+    if "[" not in template and not template.lstrip().startswith("("):
         names = _names(template)
         return str(_value(template, sizes)) if names & set(sizes) else template
+    if template.lstrip().startswith(("[", "(")):
+        return _expand_items(template, sizes)
 
     def put_in(found: re.Match[str]) -> str:
         text = found.group(0)
@@ -224,6 +228,21 @@ def expand(template: Any, sizes: Mapping[str, int]) -> str | int | float | bool 
         return text.replace(inside, ",".join(values), 1) if values else text
 
     return _PARTS.sub(put_in, template)
+
+
+def _expand_items(template: str, sizes: Mapping[str, int]) -> str:
+    """A list or tuple: sizes of its tensors, and names that stand alone."""
+
+    def put_in(found: re.Match[str]) -> str:
+        quoted, shape, name = found.groups()
+        if quoted is not None:
+            return quoted
+        if shape is not None:
+            parts = [part for part in shape.split(",") if part.strip()]
+            return f"[{','.join(str(_value(part, sizes)) for part in parts)}]"
+        return str(sizes.get(name, name))
+
+    return _ITEM_PARTS.sub(put_in, template)
 
 
 def _value(text: str, sizes: Mapping[str, int]) -> int:
@@ -257,7 +276,8 @@ def _check_used(args: Sequence[object], sizes: Mapping[str, object]) -> None:
     used: set[str] = set()
     for arg in args:
         if isinstance(arg, str):
-            inside = _PARTS.findall(arg) if "[" in arg else [(arg,)]
+            is_tensor = "[" in arg and not arg.lstrip().startswith(("[", "("))
+            inside = _PARTS.findall(arg) if is_tensor else [(arg,)]
             used |= {
                 name for parts in inside for part in parts for name in _names(part)
             }

@@ -21,7 +21,9 @@ import numpy as np
 
 from costmodel.arguments import DTYPES
 from costmodel.arguments import Argument
+from costmodel.arguments import DtypeArgument
 from costmodel.arguments import ScalarArgument
+from costmodel.arguments import SequenceArgument
 from costmodel.arguments import TensorArgument
 from costmodel.arguments import parse_argument
 from costmodel.bucket_split import split_rows
@@ -332,14 +334,23 @@ def spec_of(value: object) -> Argument:
     Raises:
         ArgumentSpecError: None of these.
     """
-    if isinstance(value, TensorArgument | ScalarArgument):
+    if isinstance(
+        value, TensorArgument | ScalarArgument | DtypeArgument | SequenceArgument
+    ):
         return value
+    if isinstance(value, list | tuple):
+        items = tuple(spec_of(item) for item in value)
+        return SequenceArgument(items, is_tuple=isinstance(value, tuple))
     if isinstance(value, str):
         return parse_argument(value)
     if value is None or isinstance(value, bool | int | float):
         return ScalarArgument(value)
+    shorts = {name: ours for ours, name in DTYPES.items()}
+    itself = str(value).removeprefix("torch.")
+    if type(value).__name__ == "dtype" and itself in shorts:
+        return DtypeArgument(shorts[itself])
     dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
-    short = {name: ours for ours, name in DTYPES.items()}.get(dtype)
+    short = shorts.get(dtype)
     if short is None:
         raise ArgumentSpecError(
             "expected a tensor, a number, None or text such as 'bf16[64,4096]', found "

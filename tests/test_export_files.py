@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from hypothesis import strategies as st
 
 from costmodel.arguments import parse_argument
 from costmodel.errors import ExportError
+from costmodel.export_aot import _READ_SHAPE
 from costmodel.export_aot import aot_section
 from costmodel.export_aot import merge_aot
+from costmodel.export_aot import shape_signature
 from costmodel.export_files import write_export
 from costmodel.export_json import MANIFEST
 from costmodel.export_json import key_text
@@ -197,6 +200,48 @@ def test_helions_standalone_compiler_takes_the_lookup(source: Path) -> None:
     module = AOTAutotuneCache._load_heuristic_module(path, None)
     configs = AOTAutotuneCache._parse_configs_from_autotune(module, "add_scaled")
     assert configs == list(ADD.configs)
+
+
+ARGUMENTS = st.recursive(
+    st.sampled_from(
+        [
+            "bf16[3,5]",
+            "f32[7]",
+            "f32[]",
+            "i64[2,2]:1,2",
+            "12",
+            "0",
+            "-3",
+            "1e-5",
+            "true",
+            "none",
+            "str:silu",
+            "dtype:bf16",
+        ]
+    ),
+    lambda inner: st.lists(inner, max_size=3).map(
+        lambda items: f"({','.join(_quoted(one) for one in items)},)" if items else "[]"
+    ),
+    max_leaves=5,
+)
+
+
+def _quoted(item: str) -> str:
+    return f"'{item[4:]}'" if item.startswith("str:") else item
+
+
+@settings(max_examples=60)
+@given(st.lists(ARGUMENTS, min_size=1, max_size=3))
+def test_the_written_function_reads_calls_as_the_export_does(args: list[str]) -> None:
+    """Else a listed shape would be found by nearness only, or not at all."""
+    specs = [parse_argument(arg) for arg in args]
+    kernel = types.SimpleNamespace(name="any", fn=lambda *values: None)
+    kinds, sizes = shape_signature(kernel, specs)
+    space: dict[str, Any] = {}
+    source = ["def read(*args):", *_READ_SHAPE, "    return shape"]
+    exec("\n".join(source), space)
+    values = [spec.materialize("cpu", torch.Generator()) for spec in specs]
+    assert space["read"](*values) == (kinds, *sizes)
 
 
 FOREIGN = (

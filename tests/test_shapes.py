@@ -219,9 +219,18 @@ def test_every_count_has_a_probe_at_least_as_large(
 
 def test_arguments_are_read_from_tensors_numbers_and_text() -> None:
     tensor = torch.empty(8, 4, dtype=torch.float16, device="meta").t()
-    values = [tensor, "bf16[2]", 3, 1e-5, True, None]
+    values = [tensor, "bf16[2]", 3, 1e-5, True, None, [1, (tensor,)], torch.float16]
     texts = [format_argument(spec_of(value)) for value in values]
-    assert texts == ["f16[4,8]:1,4", "bf16[2]", "3", "1e-05", "true", "none"]
+    assert texts == [
+        "f16[4,8]:1,4",
+        "bf16[2]",
+        "3",
+        "1e-05",
+        "true",
+        "none",
+        "[1,(f16[4,8]:1,4,)]",
+        "dtype:f16",
+    ]
     with pytest.raises(ArgumentSpecError, match="found"):
         spec_of(object())
 
