@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from costmodel.provider import pick
     from costmodel.provider import stats
     from costmodel.ranking import rank
-    from costmodel.shapes import buckets
     from costmodel.shapes import pick_shapes
+    from costmodel.token_buckets import buckets
     from costmodel.types import Pick
 
 __version__ = "0.1.0"
@@ -38,7 +38,7 @@ __all__ = [
 _HOME = {
     "Pick": "costmodel.types",
     "autotuner": "costmodel.modes",
-    "buckets": "costmodel.shapes",
+    "buckets": "costmodel.token_buckets",
     "disable": "costmodel.enabling",
     "enable": "costmodel.enabling",
     "pick": "costmodel.provider",

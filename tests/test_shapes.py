@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import costmodel
 from costmodel import helion_hook
 from costmodel import shapes as shapes_module
+from costmodel import token_buckets
 from costmodel.arguments import format_argument
 from costmodel.errors import ArgumentSpecError
 from costmodel.errors import NoCommonConfigError
@@ -29,8 +30,8 @@ from costmodel.shape_losses import LossTable
 from costmodel.shape_losses import ShapeCase
 from costmodel.shape_losses import make_loss_table
 from costmodel.shapes import one_config
-from costmodel.shapes import probe_counts
 from costmodel.shapes import spec_of
+from costmodel.token_buckets import probe_counts
 
 H200 = load_hardware("H200")
 
@@ -79,7 +80,8 @@ def cached(table: LossTable, monkeypatch: pytest.MonkeyPatch) -> None:
             tuple(table.bound[row] for row in rows),
         )
 
-    monkeypatch.setattr(shapes_module, "make_loss_table", rows_of)
+    for module in (shapes_module, token_buckets):
+        monkeypatch.setattr(module, "make_loss_table", rows_of)
 
 
 def test_each_shapes_own_pick_loses_nothing_and_defaults_run(table: LossTable) -> None:
