@@ -20,6 +20,7 @@ from costmodel.features.knobs import number
 from costmodel.features.launch import Launch
 from costmodel.features.ops import OpKind
 from costmodel.features.ops import item_bytes
+from costmodel.features.regions import RegionKind
 from costmodel.features.scratch import walk_of
 from costmodel.features.shared import shared_memory
 from costmodel.features.staging import LoopPlan
@@ -82,6 +83,13 @@ def _loop_bytes(launch: Launch, loop: LoopPlan) -> Sizes:
         passes = np.where(launch.uses_descriptor(one.index), 1.0, 0.0)
         total = total + np.where(active, size * np.maximum(depth, passes), 0.0)
         n_buffers += 1
+    for index, access in enumerate(launch.graph.accesses):
+        region = launch.graph.regions[access.graph_id]
+        if access.kind is OpKind.LOAD and region.kind is RegionKind.ROLLED:
+            depth = np.where((own > 1.0) & is_loop, depth_of_all, 1.0)
+            active = active_weight(launch.graph, launch.tiles, index)
+            size = launch.tiles.numel(access.shape) * float(access.itemsize)
+            total = total + active * depth * (size + _BARRIER_BYTES)
     for tile in loop.resident:
         total, n_buffers = total + launch.size(tile), n_buffers + 1
     operands = np.zeros(1)
