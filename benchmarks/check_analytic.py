@@ -6,38 +6,48 @@ its first shapes, and bound for every GPU named. A pick is sound if it compiles,
 and spills under 1 KB a thread. Where it is not, Helion's default and the next proposals
 are compiled as well, so that a bad pick can be told from a kernel that no config suits.
 
+Every kernel and GPU has a process of its own, as in `costmodel.compile_check`, but a
+fork of one that has imported everything: hundreds of them are asked here.
+
 One line is written for each kernel and GPU. A second start goes on where the first one
-ended, and does again what would now be picked differently. `--summary` only prints.
+ended, and does again what would now be picked differently (`--new`: does not ask).
+`--summary` only prints.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
+import queue
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import triton.compiler.compiler  # noqa: F401  (imported once, before the forks)
+
+from costmodel import compile_worker
 from costmodel import compiled_facts
 from costmodel import helion_hook
-from costmodel.arguments import parse_argument
-from costmodel.compile_check import Checked
-from costmodel.compile_check import CompileChecker
+from costmodel import kernel_origin
 from costmodel.compile_check import is_sound
+from costmodel.compiled_facts import CompiledFacts
+from costmodel.compiled_facts import CompileStatus
 from costmodel.datasets import workloads
 from costmodel.datasets.workloads.registry import all_cases
 from costmodel.datasets.workloads.workload import KernelCase
-from costmodel.errors import BindError
-from costmodel.errors import CostModelError
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.graph import KernelGraph
 from costmodel.hardware import Hardware
 from costmodel.hardware import load_hardware
 from costmodel.heuristics.propose import propose
-from costmodel.target import bind
-from costmodel.types import Candidate
+from costmodel.types import Config
 
 # One GPU of each architecture: sm80, sm89, sm90, sm100, sm120, sm121.
 GPUS = ("A100", "L40S", "H200", "B200", "RTX-5090", "GB10")
@@ -52,6 +62,7 @@ def main() -> None:
     parser.add_argument("--gpus", nargs="+", default=list(GPUS))
     parser.add_argument("--only", default="", help="part of a kernel's reference")
     parser.add_argument("--limit", type=float, default=180.0, help="seconds a config")
+    parser.add_argument("--new", action="store_true", help="ask nothing twice")
     parser.add_argument("--summary", action="store_true", help="compile nothing")
     options = parser.parse_args()
     known = read(options.output)
@@ -60,6 +71,8 @@ def main() -> None:
         with options.output.open("a", encoding="utf-8") as file:
             for case_name, case in drawn(options.kernels, options.only):
                 for gpu in gpus:
+                    if options.new and (case_name, gpu.name) in known:
+                        continue
                     line = check(case_name, case, gpu, options.limit, known)
                     if line is not None:
                         known[line["kernel"], line["gpu"]] = line
@@ -96,62 +109,101 @@ def check(
     known: dict[tuple[str, str], dict[str, Any]],
 ) -> dict[str, Any] | None:
     """What came of one kernel on one GPU; None where that is known already."""
-    arguments = list(case.shapes[0])
+    module = name.split(":")[0]
+    file = Path(next(iter(workloads.__path__))) / f"{module}.py"
+    origin = kernel_origin.KernelFile(f"{file}:{case.name}")
     line: dict[str, Any] = {
         "kernel": name,
         "family": case.family,
-        "arguments": arguments,
+        "arguments": list(case.shapes[0]),
         "gpu": gpu.name,
         "arch": gpu.arch,
+        "class": "-",
     }
+    opening = {
+        "kernel": kernel_origin.to_json(origin),
+        "arguments": line["arguments"],
+        "gpu": gpu.name,
+    }
+    before = known.get((name, gpu.name), {}).get("pick")
+    forks = multiprocessing.get_context("fork")
+    hears, says = forks.Pipe(duplex=False)
+    child = forks.Process(target=_in_child, args=(says, opening, before))
+    child.start()
+    says.close()
+    said: dict[str, Any] = {}
     try:
-        bound = bind(case.kernel, [parse_argument(text) for text in arguments], gpu)
+        while not said.get("done"):
+            if not hears.poll(limit_s):
+                child.kill()
+                raise queue.Empty
+            said |= hears.recv()
+    except queue.Empty:
+        said |= {"outcome": said.get("outcome", "timeout"), "detail": "no answer"}
+    except EOFError:
+        child.join()
+        words = f"the process ended with {child.exitcode}"
+        said |= {"outcome": said.get("outcome", "aborted"), "detail": words}
+    child.join()
+    if said.pop("same", False):
+        return None
+    said.pop("done", None)
+    return {**line, **said}
+
+
+def _in_child(says: Connection, opening: dict[str, Any], before: Config | None) -> None:
+    """Pick and compile in this process; what is known is said at once."""
+    os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="check-analytic-")
+    os.environ["TRITON_ALWAYS_COMPILE"] = "1"
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(1, 2)  # MLIR prints whole modules when it aborts
+    try:
+        compiler = compile_worker.Compiler(opening)
+        bound = compiler.bound
         view, space = helion_hook.view(bound), helion_hook.space(bound)
         graph = KernelGraph.from_record(view.record)
-        extractor = FeatureExtractor(graph, gpu)
+        extractor = FeatureExtractor(graph, compiler.hardware)
         proposals = propose(graph, extractor, view.default, space)
-    except CostModelError as error:
-        return {**line, "class": "-", "outcome": "no pick", "detail": str(error)}
-    line["class"] = str(extractor.kernel_class)
+    except Exception as error:  # whatever it is, there is no pick
+        words = " ".join(f"{type(error).__name__}: {error}".split())
+        says.send({"outcome": "no pick", "detail": words[:300], "done": True})
+        return
+    says.send({"class": str(extractor.kernel_class), "outcome": "no pick"})
     if not proposals:
-        return {**line, "outcome": "no pick", "detail": "no proposals"}
-    line["pick"] = proposals[0].config
-    line["reason"] = proposals[0].reason
-    before = known.get((name, gpu.name))
-    if before is not None and before.get("pick") == proposals[0].config:
-        return None
-    module = name.split(":")[0]
-    file = Path(next(iter(workloads.__path__))) / f"{module}.py"
-    reference = f"{file}:{case.name}"
-    with CompileChecker(reference, arguments, gpu.name, limit_s) as checker:
-        try:
-            return {**line, **_checked(checker, proposals)}
-        except BindError as error:
-            return {**line, "outcome": "no pick", "detail": str(error)}
+        says.send({"detail": "no proposals", "done": True})
+        return
+    pick = proposals[0]
+    if pick.config == before:
+        says.send({"same": True, "done": True})
+        return
+    says.send({"pick": pick.config, "reason": pick.reason, "outcome": "aborted"})
+    facts = _compiled(compiler, pick.config)
+    says.send({"facts": compiled_facts.to_json(facts), "detail": facts.detail})
+    says.send({"outcome": _outcome(facts)})
+    if not is_sound(facts):
+        says.send({"default": "aborted", "others": []})
+        says.send({"default": _outcome(_compiled(compiler, view.default))})
+        others: list[str] = []
+        for one in proposals[1 : 1 + N_OTHERS]:
+            others.append(_outcome(_compiled(compiler, one.config)))
+            says.send({"others": others})
+    says.send({"done": True})
 
 
-def _checked(checker: CompileChecker, proposals: Sequence[Candidate]) -> dict[str, Any]:
-    first = checker.check(proposals[0].config)
-    found: dict[str, Any] = {
-        "facts": compiled_facts.to_json(first.facts),
-        "outcome": _outcome(first),
-        "detail": first.facts.detail,
-    }
-    if is_sound(first.facts):
-        return found
-    default = checker.check(None)
-    others = [checker.check(one.config) for one in proposals[1 : 1 + N_OTHERS]]
-    found["default"] = _outcome(default)
-    found["others"] = [_outcome(one) for one in others]
-    return found
+def _compiled(compiler: compile_worker.Compiler, config: Config) -> CompiledFacts:
+    started_s = time.monotonic()
+    try:
+        compiler.program(config)
+    except Exception as error:  # Helion raises what it likes
+        return compiler.facts(CompileStatus.REFUSED, str(error)[:300])
+    return compiler.compile(config, False, started_s)
 
 
-def _outcome(checked: Checked) -> str:
+def _outcome(facts: CompiledFacts) -> str:
     """ "sound", "spills 2340" or how compiling failed."""
-    facts = checked.facts
     if is_sound(facts):
         return "sound"
-    if facts.spill_bytes is not None and facts.status == "ok":
+    if facts.spill_bytes is not None and facts.status is CompileStatus.OK:
         return f"spills {facts.spill_bytes}"
     return str(facts.status)
 
