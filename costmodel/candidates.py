@@ -7,6 +7,7 @@ always gives the same candidates; nothing here is random or timed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from costmodel.config_space import ConfigSpace
+from costmodel.errors import UnreadableKernelError
 from costmodel.features.canonical import canonical_config
 from costmodel.features.effective import EffectiveKeys
 from costmodel.features.feasible import feasible
@@ -98,6 +100,10 @@ def make_candidates(
     )
     wanted = int(_MOVES_PER_CANDIDATE * max(0, limit - len(pool.kept)))
     moved = pool.new_ones(_moved(centres, facts, space, wanted))
+    # Whoever asked for candidates asks for their features next.
+    with contextlib.suppress(UnreadableKernelError):
+        kept = [one.config for one in pool.kept]
+        extractor.remember([*kept, *(one.config for one in moved)])
     fits = _usable(extractor, facts, [one.config for one in moved])
     pool.add_diverse([one for one, ok in zip(moved, fits, strict=True) if ok])
     return pool.kept

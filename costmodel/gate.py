@@ -25,6 +25,7 @@ import numpy.typing as npt
 from costmodel.card import GateCard
 from costmodel.forest import Predictions
 from costmodel.layout import RowLayout
+from costmodel.ordering import rising
 from costmodel.types import FloatArray
 from costmodel.types import ReasonCode
 from costmodel.types import Scores
@@ -255,7 +256,8 @@ class Gate:
             if not refusals[index] and scores.lower_log[index] > 0.0:
                 detail = _promise(scores, index)
                 return Decision(index, ReasonCode.GAIN_CERTAIN, detail, order)
-        by_gain = sorted(order, key=lambda i: (-float(scores.gain_log[i]), keys[i]))
+        others = set(order)
+        by_gain = [i for i in rising(-scores.gain_log, keys) if i in others]
         hopeful = [i for i in by_gain if scores.gain_log[i] > 0.0]
         first = next((i for i in hopeful if not refusals[i]), None)
         if first is not None:
@@ -357,5 +359,4 @@ def ranked(
     values: FloatArray, keys: Sequence[str], default_index: int
 ) -> tuple[int, ...]:
     """Candidates but the default, largest value first, ties by canonical text."""
-    others = (i for i in range(len(values)) if i != default_index)
-    return tuple(sorted(others, key=lambda i: (-float(values[i]), keys[i])))
+    return tuple(i for i in rising(-values, keys) if i != default_index)

@@ -26,6 +26,8 @@ from costmodel.gate import Decision
 from costmodel.gate import Gate
 from costmodel.gate import expected_gain_log
 from costmodel.layout import RowLayout
+from costmodel.ordering import LazyTexts
+from costmodel.ordering import rising
 from costmodel.scorer import Scorer
 from costmodel.types import Candidate
 from costmodel.types import CandidateOrigin
@@ -212,7 +214,7 @@ def choose(
     configs = [candidate.config for candidate in candidates]
     default = configs[default_index]
     features = extractor.matrix(configs, default)
-    keys = [canonical_text(config) for config in configs]
+    keys = LazyTexts(configs, canonical_text)
     if analytic_order is None:
         analytic_order = analytic_ranking(extractor, candidates, keys)
     scores = merit = None
@@ -269,10 +271,8 @@ def analytic_ranking(
         for i, candidate in enumerate(candidates)
         if candidate.origin is CandidateOrigin.ANALYTIC
     ]
-    rest = sorted(
-        set(range(len(candidates))) - set(proposed),
-        key=lambda i: (float(estimate_us[i]), keys[i]),
-    )
+    first = set(proposed)
+    rest = (i for i in rising(estimate_us, keys) if i not in first)
     return (*proposed, *rest)
 
 

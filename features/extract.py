@@ -21,6 +21,8 @@ from costmodel.features.knobs import scattered_blocks
 from costmodel.features.liveness import LiveBytes
 from costmodel.features.liveness import live_bytes
 from costmodel.features.liveness import make_live_plan
+from costmodel.features.remembered import RememberedFeatures
+from costmodel.features.remembered import RememberedResources
 from costmodel.features.resources import Resources
 from costmodel.features.resources import estimate_resources
 from costmodel.features.schema import BASE_FEATURES
@@ -54,7 +56,8 @@ class FeatureExtractor:
     """Turns configs of one workload on one GPU into features.
 
     What no config changes is computed once, here; the rest is array arithmetic, so a
-    row's features do not depend on the rows around it.
+    row's features do not depend on the rows around it. Answers are remembered by the
+    identity of configs, which must not change once they were asked about.
 
     Attributes:
         graph: The kernel.
@@ -72,6 +75,26 @@ class FeatureExtractor:
             workload_features(graph, self.kernel_class, hardware),
             WORKLOAD_FEATURES,
             1,
+        )
+        self._remembered: RememberedFeatures | None = None
+        self._last: RememberedResources | None = None
+
+    def remember(self, configs: Sequence[Config]) -> None:
+        """Evaluate configs once for all that will be asked about these very objects.
+
+        Most of the time goes to single steps over all configs, however few: one pass
+        over hundreds costs little more than one over ten.
+
+        Raises:
+            UnreadableKernelError: A config does not fit this kernel.
+        """
+        columns = as_columns(configs)
+        found = self.evaluate(columns)
+        self._remembered = RememberedFeatures(
+            configs,
+            found.resources,
+            self._features(columns, found),
+            found.estimate.total_us,
         )
 
     def evaluate(self, configs: Sequence[Config]) -> Evaluation:
@@ -107,8 +130,14 @@ class FeatureExtractor:
         """
         if not configs:
             return np.zeros((0, len(BASE_FEATURES)), dtype=np.float32)
-        configs = as_columns(configs)
-        found = self.evaluate(configs)
+        known = self._remembered
+        rows = None if known is None else known.rows(configs)
+        if known is not None and rows is not None:
+            return known.base(rows)
+        columns = as_columns(configs)
+        return self._features(columns, self.evaluate(columns))
+
+    def _features(self, configs: Sequence[Config], found: Evaluation) -> FloatArray:
         columns = {
             **knob_features(self.graph, configs, found.tiles),
             **_physical(self.graph, found, self.hardware),
@@ -144,18 +173,25 @@ class FeatureExtractor:
         Raises:
             UnreadableKernelError: A config does not fit this kernel.
         """
-        configs = as_columns(configs)
-        tiles = make_tiles(self.graph, configs)
+        for known in (self._last, self._remembered):
+            rows = None if known is None else known.rows(configs)
+            if known is not None and rows is not None:
+                return known.resources(rows)
+        columns = as_columns(configs)
+        tiles = make_tiles(self.graph, columns)
         live = live_bytes(self._live_plan, tiles)
-        return estimate_resources(
+        found = estimate_resources(
             self.graph,
             self._staging,
             self._live_plan,
             live,
             tiles,
-            configs,
+            columns,
             self.hardware,
         )
+        # Who asks what fits asks next for more of what does.
+        self._last = RememberedResources(configs, found)
+        return found
 
     def analytic_us(self, configs: Sequence[Config]) -> npt.NDArray[np.float64]:
         """First-principles time of each config in microseconds: float64[n].
@@ -163,6 +199,10 @@ class FeatureExtractor:
         Raises:
             UnreadableKernelError: A config does not fit this kernel.
         """
+        known = self._remembered
+        rows = None if known is None else known.rows(configs)
+        if known is not None and rows is not None:
+            return known.total_us(rows)
         return self.evaluate(configs).estimate.total_us
 
 

@@ -158,3 +158,38 @@ def test_kernels_own_tunables_size_tiles() -> None:
     found = extractor.evaluate([{**sizes, "split_k": s} for s in (1, 4, 256)])
     assert found.tiles.total_programs.tolist() == [4.0, 16.0, 1024.0]
     assert found.work.trips.tolist() == [128.0, 32.0, 1.0]
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_what_is_remembered_is_what_would_be_computed(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(LAWS))
+    pool = _pool(name)
+    places = st.lists(st.integers(0, len(pool) - 1), max_size=8)
+    kept, asked = data.draw(places), data.draw(places)
+    fresh, remembering = _extractor(name), _extractor(name)
+    remembering.remember([pool[0], *(pool[i] for i in kept)])
+    configs = [pool[i] for i in asked]
+    for extractor in (fresh, remembering):
+        extractor.resources(pool[:2])  # the last question is remembered, too
+    assert remembering.matrix(configs, pool[0]).tobytes() == (
+        fresh.matrix(configs, pool[0]).tobytes()
+    )
+    if not configs:
+        return
+    assert remembering.analytic_us(configs).tobytes() == (
+        fresh.analytic_us(configs).tobytes()
+    )
+    ours, plain = remembering.resources(configs), fresh.resources(configs)
+    for field in dataclasses.fields(plain):
+        mine, its = getattr(ours, field.name), getattr(plain, field.name)
+        n = len(configs)
+        assert np.array_equal(np.broadcast_to(mine, n), np.broadcast_to(its, n))
+
+
+def test_only_these_very_objects_are_remembered() -> None:
+    extractor, pool = _extractor("product_gelu"), _pool("product_gelu")
+    extractor.remember(pool[:3])
+    changed = {**pool[0], "num_warps": 32}
+    assert not np.array_equal(extractor.base([changed]), extractor.base([pool[0]]))
+    assert np.array_equal(extractor.base([dict(pool[1])]), extractor.base([pool[1]]))
