@@ -52,6 +52,7 @@ class FitSettings:
         max_pair_rows: Rows of pair examples that are enough, about.
         pair_share: Weight of the pair trees; the rest is the regression trees'.
         seed: Of every draw.
+        dropped_columns: Feature columns that no tree may look at, for ablations.
     """
 
     n_bags: int = 4
@@ -66,10 +67,15 @@ class FitSettings:
     max_pair_rows: int = 34_000
     pair_share: float = 0.5
     seed: int = 0
+    dropped_columns: tuple[int, ...] = ()
 
     def as_parameters(self) -> dict[str, float]:
         """Plain numbers by name, for the card and for tracking."""
-        return {name: float(value) for name, value in asdict(self).items()}
+        numbers = asdict(self)
+        dropped = numbers.pop("dropped_columns")
+        if dropped:
+            numbers["n_dropped_columns"] = len(dropped)
+        return {name: float(value) for name, value in numbers.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +117,10 @@ def fit(
         )
     parts: list[tuple[xgboost.Booster, float]] = []
     curves = Curves()
+    own_weight = np.array([one.weight for one in workloads])
     for bag in range(settings.n_bags):
         rng = np.random.default_rng([settings.seed, bag])
-        weight = rng.exponential(size=len(workloads)) + 0.25
+        weight = (rng.exponential(size=len(workloads)) + 0.25) * own_weight
         n_references = _n_references(workloads, settings)
         pairs = pair_examples(workloads, layout, weight, n_references, rng)
         watched = _watched(held_out, layout, settings) if bag == 0 else None
@@ -123,8 +130,7 @@ def fit(
         plain_booster, _ = _boost(plain, settings, bag)
         parts.append((pair_booster, settings.pair_share / settings.n_bags))
         parts.append((plain_booster, (1.0 - settings.pair_share) / settings.n_bags))
-    uniform = np.ones(len(workloads))
-    parts.append((_boost_validity(workloads, uniform, settings), 1.0))
+    parts.append((_boost_validity(workloads, own_weight, settings), 1.0))
     n_rank_trees = 2 * settings.n_bags * settings.n_trees
     booster = merged(parts, {"schema": schema_hash, "n_rank_trees": str(n_rank_trees)})
     n_trees = n_rank_trees + settings.n_validity_trees
@@ -220,7 +226,7 @@ def _common(settings: FitSettings, bag: int) -> dict[str, float | int | str]:
 def _matrix(
     examples: Examples, settings: FitSettings, ref: xgboost.DMatrix | None = None
 ) -> xgboost.QuantileDMatrix:
-    return xgboost.QuantileDMatrix(
+    data = xgboost.QuantileDMatrix(
         examples.rows,
         label=examples.target,
         weight=examples.weight,
@@ -228,3 +234,9 @@ def _matrix(
         nthread=1,
         ref=ref,
     )
+    if settings.dropped_columns:
+        # A weight of 0 keeps a column from ever being offered to a tree.
+        weights = np.ones(examples.rows.shape[1], dtype=np.float32)
+        weights[list(settings.dropped_columns)] = 0.0
+        data.set_info(feature_weights=weights)
+    return data

@@ -46,6 +46,7 @@ class LabelledWorkload:
             can hide harm and never feign it.
         configs: Canonical configs.
         config_ids: As the log spells them.
+        weight: How much it weighs in fitting, an average workload being 1.
     """
 
     workload_id: str
@@ -67,6 +68,7 @@ class LabelledWorkload:
     harm_floor_log: float
     configs: tuple[Config, ...]
     config_ids: tuple[str, ...]
+    weight: float = 1.0
 
     @property
     def n_rows(self) -> int:
