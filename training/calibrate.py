@@ -60,6 +60,46 @@ MAX_OUTSIDE_LIMIT = 0.33
 
 
 @dataclass(frozen=True, slots=True)
+class GateLimits:
+    """What a gate is calibrated to; the defaults are what ships.
+
+    Attributes:
+        max_harm_share: Share of workloads that may be slower beyond noise.
+        worst_speedup: Harm below this speed-up is allowed to none.
+        min_valid_probability: Below it a candidate is refused.
+        min_outside_limit: No workload is refused for a smaller share of odd features.
+        max_outside_limit: None is answered with a larger one.
+        prior_workloads: How many calibration workloads the prior margins weigh.
+        prior_dot_log: Margin believed before any data, of kernels with dots.
+        prior_mixed_log: The same of dots on unpacked operands.
+        prior_other_log: The same of all others.
+    """
+
+    max_harm_share: float = MAX_HARM_SHARE
+    worst_speedup: float = WORST_SPEEDUP
+    min_valid_probability: float = MIN_VALID_PROBABILITY
+    min_outside_limit: float = MIN_OUTSIDE_LIMIT
+    max_outside_limit: float = MAX_OUTSIDE_LIMIT
+    prior_workloads: float = PRIOR_WORKLOADS
+    prior_dot_log: float = PRIOR_MARGIN_LOG["dot"]
+    prior_mixed_log: float = PRIOR_MARGIN_LOG["mixed"]
+    prior_other_log: float = PRIOR_MARGIN_LOG["other"]
+
+    def prior_margin(self, group: str, n_trained_on: int) -> float:
+        """Margin believed before calibration, for a model of so many workloads."""
+        wider = np.sqrt(max(1.0, PRIOR_TRAINED_ON / max(1, n_trained_on)))
+        by_group = {
+            "dot": self.prior_dot_log,
+            "mixed": self.prior_mixed_log,
+            "other": self.prior_other_log,
+        }
+        return float(by_group[group] * wider)
+
+
+SHIPPED_LIMITS = GateLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class HeldOutPrediction:
     """What a model that never saw a workload's family predicts for it.
 
@@ -93,7 +133,11 @@ class CalibrationPoint:
     @property
     def is_disaster(self) -> bool:
         """Harm that no share of good picks makes up for."""
-        return self.is_harm and self.kept_log < np.log(WORST_SPEEDUP)
+        return self.is_harm_below(WORST_SPEEDUP)
+
+    def is_harm_below(self, speedup: float) -> bool:
+        """Harm that left less than this speed-up."""
+        return self.is_harm and self.kept_log < np.log(speedup)
 
 
 def training_range(
@@ -105,7 +149,9 @@ def training_range(
     return tuple(map(float, low)), tuple(map(float, high))
 
 
-def uncalibrated_gate(workloads: Sequence[LabelledWorkload]) -> GateCard:
+def uncalibrated_gate(
+    workloads: Sequence[LabelledWorkload], limits: GateLimits = SHIPPED_LIMITS
+) -> GateCard:
     """A gate without margins that knows the training range of these workloads."""
     low, high = training_range(workloads)
     return GateCard(
@@ -113,7 +159,7 @@ def uncalibrated_gate(workloads: Sequence[LabelledWorkload]) -> GateCard:
         range_low=low,
         range_high=high,
         max_outside=1.0,
-        min_valid_probability=MIN_VALID_PROBABILITY,
+        min_valid_probability=limits.min_valid_probability,
     )
 
 
@@ -121,6 +167,7 @@ def calibrated_gate(
     predictions: Sequence[HeldOutPrediction],
     trained_on: Sequence[LabelledWorkload],
     schema: FeatureSchema,
+    limits: GateLimits = SHIPPED_LIMITS,
 ) -> GateCard:
     """The gate for a model trained on some workloads, from held-out predictions.
 
@@ -128,19 +175,23 @@ def calibrated_gate(
         predictions: Of workloads whose family was left out when they were predicted.
         trained_on: What the model that the gate is for was trained on.
         schema: Of the features.
+        limits: What it is calibrated to.
     """
-    card = uncalibrated_gate(trained_on)
+    card = uncalibrated_gate(trained_on, limits)
     points, totals = calibration_points(predictions, card, schema)
     margins = {
         group: margin_of(
             [point for point in points if point.group == group],
             totals[group],
-            prior_margin(group, len(trained_on)),
+            limits.prior_margin(group, len(trained_on)),
+            limits,
         )
         for group in PRIOR_MARGIN_LOG
     }
     seen_outside = max((p.outside_share for p in predictions), default=0.0)
-    limit = float(np.clip(seen_outside, MIN_OUTSIDE_LIMIT, MAX_OUTSIDE_LIMIT))
+    limit = float(
+        np.clip(seen_outside, limits.min_outside_limit, limits.max_outside_limit)
+    )
     return replace(card, margin_log=margins, max_outside=limit)
 
 
@@ -189,12 +240,14 @@ def calibration_points(
 
 def prior_margin(group: str, n_trained_on: int) -> float:
     """Margin believed before any calibration, for a model of so many workloads."""
-    wider = np.sqrt(max(1.0, PRIOR_TRAINED_ON / max(1, n_trained_on)))
-    return float(PRIOR_MARGIN_LOG[group] * wider)
+    return SHIPPED_LIMITS.prior_margin(group, n_trained_on)
 
 
 def margin_of(
-    points: Sequence[CalibrationPoint], n_workloads: int, prior_log: float
+    points: Sequence[CalibrationPoint],
+    n_workloads: int,
+    prior_log: float,
+    limits: GateLimits = SHIPPED_LIMITS,
 ) -> float:
     """Margin of one class group.
 
@@ -202,10 +255,11 @@ def margin_of(
         points: Its calibration points.
         n_workloads: Its workloads, those without a point included.
         prior_log: Margin believed before any data.
+        limits: What it is calibrated to.
     """
-    safe_log = smallest_safe_margin(points, n_workloads)
+    safe_log = smallest_safe_margin(points, n_workloads, limits)
     careful_log = max(prior_log, broken_promise_bound(points))
-    weight = n_workloads / (n_workloads + PRIOR_WORKLOADS)
+    weight = n_workloads / (n_workloads + limits.prior_workloads)
     return max(safe_log, weight * safe_log + (1.0 - weight) * careful_log)
 
 
@@ -220,12 +274,18 @@ def broken_promise_bound(points: Sequence[CalibrationPoint]) -> float:
     return float(np.mean(broken) + _NORMAL_97 * np.std(broken))
 
 
-def smallest_safe_margin(points: Sequence[CalibrationPoint], n_workloads: int) -> float:
+def smallest_safe_margin(
+    points: Sequence[CalibrationPoint],
+    n_workloads: int,
+    limits: GateLimits = SHIPPED_LIMITS,
+) -> float:
     """Smallest margin that keeps harm and disasters within the limits; 0 for none."""
     for margin in sorted({0.0, *(point.promised_log for point in points)}):
         let_through = [point for point in points if point.promised_log > margin]
         harmed = sum(point.is_harm for point in let_through)
-        disaster = any(point.is_disaster for point in let_through)
-        if harmed <= MAX_HARM_SHARE * n_workloads and not disaster:
+        disaster = any(
+            point.is_harm_below(limits.worst_speedup) for point in let_through
+        )
+        if harmed <= limits.max_harm_share * n_workloads and not disaster:
             return float(margin)
     return 0.0

@@ -29,6 +29,8 @@ from costmodel.hybrid import merit_of
 from costmodel.layout import RowLayout
 from costmodel.training.baselines import analytic_ranking
 from costmodel.training.baselines import nearest_neighbour
+from costmodel.training.calibrate import SHIPPED_LIMITS
+from costmodel.training.calibrate import GateLimits
 from costmodel.training.calibrate import HeldOutPrediction
 from costmodel.training.calibrate import calibrated_gate
 from costmodel.training.calibrate import uncalibrated_gate
@@ -123,6 +125,7 @@ def cross_fit(
     schema: FeatureSchema,
     settings: FitSettings,
     calibration: Sequence[HeldOutPrediction] = (),
+    limits: GateLimits = SHIPPED_LIMITS,
 ) -> list[FoldResult]:
     """Fit and predict each fold, then give each a gate that its own did not make.
 
@@ -137,6 +140,7 @@ def cross_fit(
         calibration: Predictions of workloads whose family was left out, to set the
             margins by; those of a fold's own test workloads are not used. None given
             means those of the folds themselves.
+        limits: What the gates are calibrated to.
     """
 
     def run(fold: Fold) -> FoldResult:
@@ -146,7 +150,8 @@ def cross_fit(
         results = list(pool.map(run, folds))
     made = [one for result in results for one in result.predictions]
     return [
-        _gated(result, workloads, calibration or made, schema) for result in results
+        _gated(result, workloads, calibration or made, schema, limits)
+        for result in results
     ]
 
 
@@ -175,12 +180,13 @@ def _gated(
     workloads: Sequence[LabelledWorkload],
     calibration: Sequence[HeldOutPrediction],
     schema: FeatureSchema,
+    limits: GateLimits = SHIPPED_LIMITS,
 ) -> FoldResult:
     """The same fold with margins from predictions of other workloads."""
     train = [workloads[i] for i in result.fold.train]
     mine = {workloads[i].workload_id for i in result.fold.test}
     others = [one for one in calibration if one.workload.workload_id not in mine]
-    return replace(result, gate=calibrated_gate(others, train, schema))
+    return replace(result, gate=calibrated_gate(others, train, schema, limits))
 
 
 def predict(
