@@ -20,6 +20,7 @@ from costmodel.cli_data import report_unusable_runs
 from costmodel.cli_data import show_audit
 from costmodel.datasets.audit import Audit
 from costmodel.datasets.audit_file import read_audit
+from costmodel.datasets.compiled_table import CompiledTable
 from costmodel.datasets.identity import digest_of
 from costmodel.datasets.record import RecordedRun
 from costmodel.datasets.store import Corpus
@@ -31,9 +32,11 @@ from costmodel.errors import TrackingError
 from costmodel.features.schema import SCHEMA
 from costmodel.learned import LearnedModel
 from costmodel.rebuild import rebuild_default
+from costmodel.training.code_stage import CompiledRuns
 from costmodel.training.evaluate import evaluate_logs
 from costmodel.training.fit import FitSettings
 from costmodel.training.label import label_all
+from costmodel.training.label import labelled_id
 from costmodel.training.publish import publish
 from costmodel.training.table import show
 from costmodel.training.tracking import track
@@ -44,6 +47,20 @@ from costmodel.types import Config
 
 # Runs between two lines of progress: about ten seconds of binding.
 PROGRESS_STEP = 20
+
+
+def _compiled(
+    paths: Sequence[str], recorded: Sequence[WorkloadData]
+) -> CompiledRuns | None:
+    """What a compiler made of the corpora's configs, if they hold that."""
+    table = CompiledTable([])
+    for path in paths:
+        if is_corpus(Path(path)):
+            table = table.merged(CompiledTable.load(path))
+    if not len(table):
+        return None
+    run_ids = {labelled_id(one): one.run_id for one in recorded}
+    return CompiledRuns(table, run_ids, table.toolchains)
 
 
 def _recorded(paths: Sequence[str]) -> tuple[list[WorkloadData], str, Audit]:
@@ -98,6 +115,7 @@ def train(arguments: argparse.Namespace) -> int:
         settings=FitSettings(seed=arguments.seed),
         name=arguments.name,
         git_commit=_git_commit(),
+        compiled=_compiled(arguments.data, recorded),
     )
     # Published before it is tracked: a dead tracking server must not cost the model.
     path = publish(training, arguments.output)

@@ -143,6 +143,11 @@ class CompiledTable:
     def __len__(self) -> int:
         return len(self._rows)
 
+    @property
+    def toolchains(self) -> tuple[str, ...]:
+        """Versions that compiled, each set of them once."""
+        return tuple(sorted({row["toolchain"] for row in self._rows.values()}))
+
     def merged(self, other: CompiledTable) -> CompiledTable:
         """Both together; the other's rows count where both have one."""
         both = CompiledTable([])

@@ -50,6 +50,42 @@ _CLIP_LOG = 3.0
 SPREAD_WEIGHT = 1.0
 
 
+# A second stage of fewer workloads or families is an anecdote.
+MIN_WORKLOADS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRuns:
+    """What a compiler made of a corpus's configs.
+
+    Attributes:
+        table: By Helion's run id and config.
+        run_ids: Run id by the `workload_id` of labelled workloads.
+        toolchains: Versions that compiled them.
+    """
+
+    table: CompiledTable
+    run_ids: Mapping[str, str]
+    toolchains: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SecondStage:
+    """A fitted second stage, ready to publish beside its first.
+
+    Attributes:
+        forest: Fitted on everything.
+        trees: The booster's UBJ bytes.
+        card: Its card.
+        predictions: Of families left out.
+    """
+
+    forest: CodeForest
+    trees: bytes
+    card: CodeCard
+    predictions: tuple[CodePrediction, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class CodeSettings:
     """Numbers of the fit; small, since code is seen of some sixteen configs a workload.
@@ -402,3 +438,41 @@ def code_card(
         metrics=metrics,
         toolchains=tuple(sorted(set(toolchains))),
     )
+
+
+def second_stage(
+    workloads: Sequence[LabelledWorkload],
+    compiled: CompiledRuns,
+    results: Sequence[FoldResult],
+    schema: FeatureSchema,
+    first_stage_id: str,
+) -> SecondStage | None:
+    """Fit a second stage on all compiled configs, judged by the first stage's folds.
+
+    Args:
+        workloads: What the first stage was trained on.
+        compiled: What a compiler made of their configs.
+        results: The first stage's folds over families.
+        schema: Of the first-stage features.
+        first_stage_id: `model_id` of the first stage that it is published with.
+
+    Returns:
+        None where too few workloads have compiled configs.
+    """
+    codes = code_workloads(workloads, compiled.run_ids, compiled.table)
+    if len(codes) < MIN_WORKLOADS:
+        return None
+    predictions = cross_fit_code(codes, results)
+    forest = fit_code(codes)
+    trees = bytes(forest.booster.save_raw("ubj"))
+    card = code_card(
+        forest,
+        trees,
+        first_stage_id,
+        codes,
+        predictions,
+        results,
+        schema,
+        compiled.toolchains,
+    )
+    return SecondStage(forest, trees, card, tuple(predictions))

@@ -89,7 +89,7 @@ def label(recorded: WorkloadData) -> LabelledWorkload:
     log_ratio[is_ok] = np.log(latency_us[is_ok] / latency_us[default_index])
     promoted = is_promoted(recorded, extractor)
     return LabelledWorkload(
-        workload_id=f"{recorded.workload_id}/{recorded.log}/{recorded.run_ordinal}",
+        workload_id=labelled_id(recorded),
         kernel=recorded.record.kernel_name,
         family=recorded.family,
         kernel_class=extractor.kernel_class,
@@ -109,6 +109,11 @@ def label(recorded: WorkloadData) -> LabelledWorkload:
         configs=tuple(configs),
         config_ids=tuple(recorded.config_ids[i] for i in rows),
     )
+
+
+def labelled_id(recorded: WorkloadData) -> str:
+    """Names a run of a workload once in a corpus."""
+    return f"{recorded.workload_id}/{recorded.log}/{recorded.run_ordinal}"
 
 
 def extractor_of(recorded: WorkloadData) -> FeatureExtractor:

@@ -6,13 +6,14 @@ import os
 import tempfile
 from pathlib import Path
 
+from costmodel.code_model import code_model_path
 from costmodel.errors import StoreError
 from costmodel.learned import bundled_model_path
 from costmodel.training.train import Training
 
 
 def publish(training: Training, directory: Path | str | None = None) -> Path:
-    """Write `<name>.ubj` and `<name>.json`.
+    """Write `<name>.ubj` and `<name>.json`, and the same of a second stage.
 
     Each file is written beside its place and renamed, trees first: a reader sees the
     old pair, the new pair, or (between the renames) a pair whose digests differ, which
@@ -37,10 +38,22 @@ def publish(training: Training, directory: Path | str | None = None) -> Path:
         staged = []
         try:
             card = training.model.card.to_json().encode()
-            for path, content in ((trees_path, training.trees), (card_path, card)):
+            contents = [(trees_path, training.trees), (card_path, card)]
+            second = training.second
+            code_path = code_model_path(trees_path)
+            if second is not None:
+                code_card = second.card.to_json().encode()
+                contents += [
+                    (code_path, second.trees),
+                    (code_path.with_suffix(".json"), code_card),
+                ]
+            for path, content in contents:
                 staged.append((_staged(path, content), path))
             for temporary, path in staged:
                 os.replace(temporary, path)
+            if second is None:  # one of an earlier first stage belongs to nobody
+                code_path.unlink(missing_ok=True)
+                code_path.with_suffix(".json").unlink(missing_ok=True)
         finally:
             for temporary, _ in staged:
                 temporary.unlink(missing_ok=True)

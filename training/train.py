@@ -17,8 +17,14 @@ from costmodel.features.schema import FeatureSchema
 from costmodel.layout import RowLayout
 from costmodel.learned import BUNDLED_NAME
 from costmodel.learned import LearnedModel
+from costmodel.training.calibrate import SHIPPED_LIMITS
+from costmodel.training.calibrate import GateLimits
 from costmodel.training.calibrate import HeldOutPrediction
 from costmodel.training.calibrate import calibrated_gate
+from costmodel.training.code_stage import CompiledRuns
+from costmodel.training.code_stage import SecondStage
+from costmodel.training.code_stage import second_stage
+from costmodel.training.crossfit import Fold
 from costmodel.training.crossfit import FoldResult
 from costmodel.training.crossfit import cross_fit
 from costmodel.training.crossfit import family_folds
@@ -33,6 +39,7 @@ from costmodel.training.labelled import LabelledWorkload
 FAMILY_PROTOCOL = "leave one family out"
 BLOCK_PROTOCOL = "leave blocks of families out"
 SHAPE_PROTOCOL = "leave one shape out"
+FIXED_PROTOCOL = "leave given blocks of families out"
 
 _LIBRARIES = ("helion", "helion-costmodel", "numpy", "scikit-learn", "torch", "xgboost")
 
@@ -48,6 +55,8 @@ class Training:
         by_shape: Cross-validated by shape; may say that it is not applicable.
         curves: Error by boosting round, averaged over the family folds.
         settings: Numbers of the fit.
+        folds: What was left out in turn and what was said of it.
+        second: The second stage, where enough configs were compiled.
     """
 
     model: LearnedModel
@@ -56,6 +65,8 @@ class Training:
     by_shape: Evaluation
     curves: Curves
     settings: FitSettings
+    folds: tuple[FoldResult, ...] = ()
+    second: SecondStage | None = None
 
 
 def train(
@@ -65,6 +76,9 @@ def train(
     settings: FitSettings | None = None,
     name: str = BUNDLED_NAME,
     git_commit: str = "unknown",
+    compiled: CompiledRuns | None = None,
+    folds: Sequence[Fold] | None = None,
+    limits: GateLimits = SHIPPED_LIMITS,
 ) -> Training:
     """Train, judge and calibrate.
 
@@ -75,19 +89,24 @@ def train(
         settings: Numbers of the fit.
         name: Registered name.
         git_commit: Of this project, for the card.
+        compiled: What a compiler made of their configs, for a second stage.
+        folds: What to leave out in turn; None means families, or blocks of them.
+        limits: What the gate is calibrated to.
 
     Raises:
         NotEnoughDataError: Fewer than two families, so nothing can be left out.
     """
     settings = settings or FitSettings()
-    folds = family_folds(workloads)
-    results = cross_fit(workloads, folds, schema, settings)
-    in_blocks = len(folds) < len({one.family for one in workloads})
-    protocol = BLOCK_PROTOCOL if in_blocks else FAMILY_PROTOCOL
+    protocol = FIXED_PROTOCOL
+    if folds is None:
+        folds = family_folds(workloads)
+        in_blocks = len(folds) < len({one.family for one in workloads})
+        protocol = BLOCK_PROTOCOL if in_blocks else FAMILY_PROTOCOL
+    results = cross_fit(workloads, folds, schema, settings, limits=limits)
     by_family = judge(protocol, results, schema)
     held_out = [one for result in results for one in result.predictions]
-    by_shape = _judge_shapes(workloads, schema, settings, held_out)
-    gate = calibrated_gate(held_out, workloads, schema)
+    by_shape = _judge_shapes(workloads, schema, settings, held_out, limits)
+    gate = calibrated_gate(held_out, workloads, schema, limits)
     forest, _ = fit(workloads, RowLayout.of(schema), settings, schema.hash)
     trees = bytes(forest.booster.save_raw("ubj"))
     card = ModelCard(
@@ -110,13 +129,19 @@ def train(
         versions=library_versions(),
         git_commit=git_commit,
     )
+    model = LearnedModel(forest.booster, card, schema)
+    second = None
+    if compiled is not None:
+        second = second_stage(workloads, compiled, results, schema, model.model_id)
     return Training(
-        model=LearnedModel(forest.booster, card, schema),
+        model=model,
         trees=trees,
         by_family=by_family,
         by_shape=by_shape,
         curves=_mean_curves(results),
         settings=settings,
+        folds=tuple(results),
+        second=second,
     )
 
 
@@ -125,12 +150,13 @@ def _judge_shapes(
     schema: FeatureSchema,
     settings: FitSettings,
     calibration: Sequence[HeldOutPrediction],
+    limits: GateLimits,
 ) -> Evaluation:
     folds = shape_folds(workloads)
     if not folds:
         return Evaluation(SHAPE_PROTOCOL, (), "not applicable (one shape per kernel)")
     # Siblings stay in training, so this answers "another shape of a known kernel".
-    results = cross_fit(workloads, folds, schema, settings, calibration)
+    results = cross_fit(workloads, folds, schema, settings, calibration, limits)
     return judge(SHAPE_PROTOCOL, results, schema)
 
 
