@@ -1,158 +1,339 @@
 """Hold the resource estimates against what compilers made of recorded configs.
 
-Run as `python benchmarks/calibrate_resources.py LOGS` from the root of a checkout. Logs
-are those that `costmodel collect` writes: their side files hold registers, local memory
-and shared memory of every config that compiled. Nothing is compiled here, so thousands
-of configs take a minute. Printed are shared memory, registers, spills and the limits,
-as Markdown.
+Run as `python benchmarks/calibrate_resources.py SOURCE [--output DIR]` from the root of
+a checkout. SOURCE is a folder of logs that `costmodel collect` wrote, whose side files
+hold registers, local memory and shared memory of every config that compiled, or a
+stored corpus such as `datasets/corpora/h200`, which keeps the same facts. Nothing is
+compiled here, so thousands of configs take a minute.
+
+Printed, and written to DIR as `resources.md`, `resources.json` and three plots: shared
+memory, registers, spills and refusals, for the families that the rules were developed
+on and for those they were checked on. `--allocations` adds what Triton allocated for
+configs built around the limit (`benchmarks/allocate_shared.py`).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from costmodel.datasets.helion_log import read_logs
-from costmodel.datasets.record import RecordedRun
+from costmodel.datasets.store import Corpus
+from costmodel.datasets.store import is_corpus
 from costmodel.errors import UnreadableKernelError
 from costmodel.features.classify import classify
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.graph import KernelGraph
+from costmodel.features.staging import make_staging_plan
+from costmodel.features.upper import shared_memory_upper
 from costmodel.hardware import match_hardware
-from costmodel.types import KernelClass
+from costmodel.types import Config
+from costmodel.types import WorkloadRecord
 
 Floats = npt.NDArray[np.float64]
 
-_DOTS = {KernelClass.MATMUL, KernelClass.MATMUL_REDUCTION, KernelClass.MULTI_DOT}
-_CLOSE_BYTES = 2048  # a difference that no occupancy notices
-_CLOSE_SHARE = 0.1
-_MIN_CONFIGS = 8  # for a rank correlation within a kernel
+CLOSE_BYTES = 2048  # a difference that no occupancy notices
+CLOSE_SHARE = 0.1
+MIN_CONFIGS = 8  # for a rank correlation within a kernel
+_SPLIT_SEED = 20261130  # families: the first 18 of a permutation for development
+_N_DEVELOPMENT = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Configs of one workload and what the compiler said: float64[n] each."""
+
+    kernel: str
+    family: str
+    record: WorkloadRecord
+    configs: tuple[Config, ...]
+    smem: Floats
+    registers: Floats
+    local_bytes: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """Configs of one workload: estimated and recorded, float64[n] each."""
+    """The same with estimates beside.
+
+    Attributes:
+        kernel: Reference.
+        family: Label that the split uses.
+        kernel_class: Class read from the graph.
+        has_dot: Whether it has a matrix product.
+        smem: Recorded shared memory in bytes, as all recorded values float64[n].
+        smem_estimate: Best estimate.
+        smem_upper: Bound that should not be exceeded.
+        smem_limit: Bytes that the GPU gives a CTA.
+        registers: Recorded registers a thread.
+        registers_estimate: Estimated need, cut off at the cap.
+        spilled: bool[n], whether local memory is used.
+        spill_score: Estimated need over the cap.
+        refused: bool[n], whether a hard limit refuses the config.
+    """
 
     kernel: str
-    kernel_class: KernelClass
-    smem_estimate: Floats
+    family: str
+    kernel_class: str
+    has_dot: bool
     smem: Floats
-    registers_estimate: Floats
+    smem_estimate: Floats
+    smem_upper: Floats
+    smem_limit: float
     registers: Floats
-    local_bytes: Floats
-    spill_estimate: Floats
+    registers_estimate: Floats
+    spilled: npt.NDArray[np.bool_]
+    spill_score: Floats
+    refused: npt.NDArray[np.bool_]
 
 
 def main() -> None:
-    """Read, estimate, print."""
+    """Read, estimate, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("logs", type=Path, help="folder of logs and side files")
+    parser.add_argument("source", type=Path, help="folder of logs, or a corpus")
+    parser.add_argument("--output", type=Path, help="folder for tables and plots")
+    parser.add_argument("--allocations", type=Path, help="JSONL of allocate_shared.py")
     options = parser.parse_args()
-    runs, _audit = read_logs(sorted(options.logs.rglob("*.csv")))
-    print(report(list(estimates(runs))))
+    found = list(estimates(compiled_of(options.source)))
+    if not found:
+        sys.exit(
+            f"{options.source}: expected compiled facts (registers, shared memory), "
+            "found none: record logs with `costmodel collect`"
+        )
+    tables = summary(found)
+    if options.allocations is not None:
+        from allocate_shared import judged  # beside this file
+
+        tables["allocations"] = judged(options.allocations)
+    text = as_markdown(tables)
+    print(text)
+    if options.output is not None:
+        from resource_plots import write_plots
+
+        options.output.mkdir(parents=True, exist_ok=True)
+        (options.output / "resources.md").write_text(text + "\n", encoding="utf-8")
+        body = json.dumps(tables, indent=1, sort_keys=True)
+        (options.output / "resources.json").write_text(body + "\n", encoding="utf-8")
+        write_plots(found, options.output)
 
 
-def estimates(runs: Sequence[RecordedRun]) -> Iterator[Estimated]:
-    """Estimates of every recorded config that compiled."""
+def compiled_of(source: Path) -> Iterator[Compiled]:
+    """Compiled facts of a folder of logs, or of a stored corpus."""
+    if is_corpus(source):
+        yield from _of_corpus(Corpus.load(source))
+        return
+    runs, _audit = read_logs(sorted(source.rglob("*.csv")))
     for run in runs:
         if run.record is None or run.side is None:
             continue
         configs = {a.config_id: a.config for a in run.attempts}
-        facts = {
-            config_id: one
-            for config_id, one in run.side.attempts.items()
-            if config_id in configs
-            and None not in (one.registers, one.smem_bytes, one.spill_bytes)
-        }
-        if not facts:
-            continue
+        rows = [
+            (configs[i], one.smem_bytes, one.registers, one.spill_bytes)
+            for i, one in run.side.attempts.items()
+            if i in configs
+        ]
+        kernel = run.side.kernel or run.record.kernel_name
+        yield from _with_facts(kernel, run.side.family or "", run.record, rows)
+
+
+def _of_corpus(corpus: Corpus) -> Iterator[Compiled]:
+    names = ("smem_bytes", "registers", "spill_bytes")
+    columns = ("run_id", "run_ordinal", "config_id", *names)
+    facts: dict[tuple[str, int, str], tuple[Any, ...]] = {}
+    for row in corpus.attempts.select(columns).to_pylist():
+        key = (row["run_id"], row["run_ordinal"], row["config_id"])
+        facts[key] = tuple(row[name] for name in names)
+    for one in corpus.workloads():
+        rows = [
+            (config, *facts[one.run_id, one.run_ordinal, config_id])
+            for config, config_id in zip(one.configs, one.config_ids, strict=True)
+        ]
+        yield from _with_facts(one.record.kernel_name, one.family, one.record, rows)
+
+
+def _with_facts(
+    kernel: str, family: str, record: WorkloadRecord, rows: Sequence[tuple[Any, ...]]
+) -> Iterator[Compiled]:
+    known = [row for row in rows if None not in row]
+    if known:
+        configs, *facts = zip(*known, strict=True)
+        smem, registers, local = (np.array(column, float) for column in facts)
+        yield Compiled(kernel, family, record, configs, smem, registers, local)
+
+
+def estimates(compiled: Iterable[Compiled]) -> Iterator[Estimated]:
+    """Estimates beside compiled facts; kernels that cannot be read are named."""
+    for one in compiled:
+        hardware = match_hardware(one.record.hardware).hardware
         try:
-            graph = KernelGraph.from_record(run.record)
-            extractor = FeatureExtractor(
-                graph, match_hardware(run.record.hardware).hardware
-            )
-            found = extractor.resources([configs[i] for i in facts])
+            graph = KernelGraph.from_record(one.record)
+            found = FeatureExtractor(graph, hardware).resources(one.configs)
+            plan = make_staging_plan(graph)
+            upper = shared_memory_upper(graph, plan, one.configs, hardware)
         except UnreadableKernelError as error:
-            print(f"{run.record.kernel_name}: {error}", file=sys.stderr)
+            print(f"{one.kernel}: {error}", file=sys.stderr)
             continue
         yield Estimated(
-            kernel=run.side.kernel or run.record.kernel_name,
-            kernel_class=classify(graph),
+            kernel=one.kernel,
+            family=one.family,
+            kernel_class=str(classify(graph)),
+            has_dot=bool(graph.dots),
+            smem=one.smem,
             smem_estimate=found.smem_bytes,
-            smem=np.array([f.smem_bytes for f in facts.values()], float),
-            registers_estimate=found.regs_per_thread,
-            registers=np.array([f.registers for f in facts.values()], float),
-            local_bytes=np.array([f.spill_bytes for f in facts.values()], float),
-            spill_estimate=found.regs_per_thread + found.spill_registers,
+            smem_upper=upper,
+            smem_limit=float(hardware.smem_per_cta_bytes),
+            registers=one.registers,
+            registers_estimate=np.minimum(found.regs_per_thread, found.register_cap),
+            spilled=one.local_bytes > 0,
+            spill_score=found.regs_per_thread / found.register_cap,
+            refused=found.smem_floor_bytes > hardware.smem_per_cta_bytes,
         )
 
 
-def report(found: Sequence[Estimated]) -> str:
-    """All findings as Markdown."""
-    n_configs = sum(len(one.smem) for one in found)
-    n_kernels = len({one.kernel for one in found})
-    lines = [
-        f"{n_configs} configs of {len(found)} workloads, {n_kernels} kernels.",
-        "",
-        "| class | configs | under | under by > 2 KiB | within 10 % or 2 KiB | "
-        "median estimate / recorded |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    for kernel_class in sorted({one.kernel_class for one in found}):
-        lines.append(_smem_row(kernel_class, [kernel_class], found))
-    lines.append(_smem_row("all with dots", _DOTS, found))
-    others = {one.kernel_class for one in found} - _DOTS
-    lines += [_smem_row("all others", others, found), "", *_registers(found)]
-    return "\n".join(lines)
+def development_families(families: Iterable[str]) -> set[str]:
+    """The families that rules may be developed on."""
+    drawn = np.random.default_rng(_SPLIT_SEED).permutation(sorted(set(families)))
+    return {str(name) for name in drawn[:_N_DEVELOPMENT]}
 
 
-def _smem_row(name: str, classes: object, found: Sequence[Estimated]) -> str:
-    of_class = [one for one in found if one.kernel_class in classes]  # type: ignore[operator]
-    if not of_class:
-        return f"| {name} | 0 | - | - | - | - |"
-    estimate = np.concatenate([one.smem_estimate for one in of_class])
-    recorded = np.concatenate([one.smem for one in of_class])
-    allowed = np.maximum(_CLOSE_BYTES, _CLOSE_SHARE * recorded)
-    close = np.abs(estimate - recorded) <= allowed
-    some = recorded > 0
-    ratio = np.median(estimate[some] / recorded[some]) if some.any() else np.nan
-    cells = (
-        f"{np.mean(estimate < recorded):.1%}",
-        f"{np.mean(estimate < recorded - _CLOSE_BYTES):.1%}",
-        f"{np.mean(close):.1%}",
-        f"{ratio:.2f}",
+def summary(found: Sequence[Estimated]) -> dict[str, Any]:
+    """All tables as plain data."""
+    development = development_families(one.family for one in found)
+    halves = {
+        "all": list(found),
+        "development": [one for one in found if one.family in development],
+        "check": [one for one in found if one.family not in development],
+    }
+    classes = sorted({one.kernel_class for one in found})
+    shared: dict[str, Any] = {}
+    registers: dict[str, Any] = {}
+    for half, members in halves.items():
+        kinds = {
+            "with dots": [one for one in members if one.has_dot],
+            "without dots": [one for one in members if not one.has_dot],
+        }
+        if half == "all":
+            for name in classes:
+                kinds[name] = [one for one in members if one.kernel_class == name]
+        for kind, part in kinds.items():
+            if part:
+                shared[f"{half}, {kind}"] = shared_row(part)
+        for kind, part in {"": members, **kinds}.items():
+            if part:
+                registers[f"{half}, {kind}".rstrip(", ")] = register_row(part)
+    return {
+        "n_configs": sum(len(one.smem) for one in found),
+        "n_workloads": len(found),
+        "n_kernels": len({one.kernel for one in found}),
+        "n_families": len({one.family for one in found}),
+        "n_refused_that_ran": int(sum(one.refused.sum() for one in found)),
+        "shared_memory": shared,
+        "registers": registers,
+    }
+
+
+def _joined(found: Sequence[Estimated], name: str) -> npt.NDArray[Any]:
+    return np.concatenate([getattr(one, name) for one in found])
+
+
+def shared_row(found: Sequence[Estimated]) -> dict[str, float]:
+    """How shared memory was met, as shares of configs."""
+    estimate, recorded = _joined(found, "smem_estimate"), _joined(found, "smem")
+    upper = _joined(found, "smem_upper")
+    close = np.abs(estimate - recorded) <= np.maximum(
+        CLOSE_BYTES, CLOSE_SHARE * recorded
     )
-    return f"| {name} | {len(recorded)} | " + " | ".join(cells) + " |"
+    some = recorded > CLOSE_BYTES
+    return {
+        "configs": len(recorded),
+        "close": float(close.mean()),
+        "under": float((estimate < recorded).mean()),
+        "under_by_2_kib": float((estimate < recorded - CLOSE_BYTES).mean()),
+        "over_bound": int((upper < recorded).sum()),
+        "bound_over_recorded": float(np.median(upper[some] / recorded[some]))
+        if some.any()
+        else 1.0,
+    }
 
 
-def _registers(found: Sequence[Estimated]) -> list[str]:
+def register_row(found: Sequence[Estimated]) -> dict[str, float]:
+    """How registers and spills were met."""
     within = [
         rank_correlation(one.registers_estimate, one.registers)
         for one in found
-        if len(one.registers) >= _MIN_CONFIGS and np.ptp(one.registers) > 0
+        if len(one.registers) >= MIN_CONFIGS and np.ptp(one.registers) > 0
     ]
-    estimate = np.concatenate([one.registers_estimate for one in found])
-    recorded = np.concatenate([one.registers for one in found])
-    need = np.concatenate([one.spill_estimate for one in found])
-    spills = np.concatenate([one.local_bytes for one in found]) > 0
-    capped = recorded < 255  # a thread that needs more reads 255 and spills
-    return [
-        f"- Registers, rank correlation within a workload: median "
-        f"{np.median(within):.2f}, lowest tenth {np.quantile(within, 0.1):.2f} "
-        f"({len(within)} workloads); pooled "
-        f"{rank_correlation(estimate, recorded):.2f}.",
-        f"- Registers, estimate minus recorded where there is no cap: median "
-        f"{np.median((estimate - recorded)[capped & ~spills]):+.0f}.",
-        f"- Local memory used or not ({np.mean(spills):.1%} use it): area under the "
-        f"curve {area_under_curve(need, spills):.3f}.",
+    estimate, recorded = (
+        _joined(found, "registers_estimate"),
+        _joined(found, "registers"),
+    )
+    spilled = _joined(found, "spilled")
+    return {
+        "workloads": len(within),
+        "rank_median": float(np.median(within)),
+        "rank_lowest_tenth": float(np.quantile(within, 0.1)),
+        "rank_pooled": rank_correlation(estimate, recorded),
+        "spill_share": float(spilled.mean()),
+        "spill_auc": area_under_curve(_joined(found, "spill_score"), spilled),
+    }
+
+
+def as_markdown(tables: Mapping[str, Any]) -> str:
+    """The tables for people."""
+    lines = [
+        f"{tables['n_configs']} configs of {tables['n_workloads']} workloads, "
+        f"{tables['n_kernels']} kernels, {tables['n_families']} families. Of these, "
+        f"which all ran, the limits refuse {tables['n_refused_that_ran']}.",
+        "",
+        "| shared memory | configs | within 10 % or 2 KiB | under | under by > 2 KiB "
+        "| above the bound | bound / recorded |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
+    for name, row in tables["shared_memory"].items():
+        lines.append(
+            f"| {name} | {row['configs']} | {row['close']:.1%} | {row['under']:.1%} | "
+            f"{row['under_by_2_kib']:.1%} | {row['over_bound']} | "
+            f"{row['bound_over_recorded']:.1f} |"
+        )
+    lines += [
+        "",
+        "| registers | workloads | rank correlation within one, median | lowest tenth "
+        "| pooled | use local memory | area under the curve |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, row in tables["registers"].items():
+        lines.append(
+            f"| {name} | {row['workloads']} | {row['rank_median']:.3f} | "
+            f"{row['rank_lowest_tenth']:.2f} | {row['rank_pooled']:.2f} | "
+            f"{row['spill_share']:.1%} | {row['spill_auc']:.3f} |"
+        )
+    if "allocations" in tables:
+        lines += ["", *_allocation_lines(tables["allocations"])]
+    return "\n".join(lines)
+
+
+def _allocation_lines(rows: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    yield (
+        "| built around the limit | configs | too large | recall | precision | within "
+        "10 % or 2 KiB | under the bound |"
+    )
+    yield "|---|---:|---:|---:|---:|---:|---:|"
+    for name, row in rows.items():
+        yield (
+            f"| {name} | {row['configs']} | {row['positives']} | {row['recall']:.1%} | "
+            f"{row['precision']:.1%} | {row['close']:.1%} | {row['bounded']:.1%} |"
+        )
 
 
 def rank_correlation(one: Floats, other: Floats) -> float:
