@@ -66,3 +66,11 @@ class ExportError(CostModelError):
 
 class ConfigFileError(CostModelError):
     """A file of tuned configs cannot be read, or must not be written."""
+
+
+class RecipeError(CostModelError):
+    """A recipe of a training has a key or a value that means nothing."""
+
+
+class PromotionError(CostModelError):
+    """A model version must not become champion, or there is none to go back to."""
