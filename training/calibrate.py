@@ -80,7 +80,7 @@ class GateLimits:
     min_valid_probability: float = MIN_VALID_PROBABILITY
     min_outside_limit: float = MIN_OUTSIDE_LIMIT
     max_outside_limit: float = MAX_OUTSIDE_LIMIT
-    prior_workloads: float = PRIOR_WORKLOADS
+    prior_workloads: float = float(PRIOR_WORKLOADS)
     prior_dot_log: float = PRIOR_MARGIN_LOG["dot"]
     prior_mixed_log: float = PRIOR_MARGIN_LOG["mixed"]
     prior_other_log: float = PRIOR_MARGIN_LOG["other"]
