@@ -109,15 +109,20 @@ def _model_commands(commands: Commands) -> None:
     train = commands.add_parser(
         "train", help="train on a corpus or on logs, evaluate, track, publish"
     )
-    train.add_argument("data", nargs="+", help="corpus folders or Helion logs")
+    train.add_argument(
+        "data", nargs="*", help="corpus folders or Helion logs, or one recipe.toml"
+    )
+    train.add_argument(
+        "--recipe", metavar="FILE", help="settings for the data of the command line"
+    )
     train.add_argument(
         "--output",
         metavar="DIR",
         default="build/model",
         help="where the model is published (default: %(default)s)",
     )
-    train.add_argument("--seed", type=int, default=0)
-    train.add_argument("--name", default="helion-costmodel", help="registered model")
+    train.add_argument("--seed", type=int, help="default: the recipe's, 0")
+    train.add_argument("--name", help="registered model; default: the recipe's")
     train.add_argument("--no-track", action="store_true", help="leave MLflow out")
     train.add_argument("--json", action="store_true")
     train.set_defaults(run="costmodel.cli_model:train")

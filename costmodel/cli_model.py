@@ -18,6 +18,7 @@ from costmodel.cli_data import TABLE_WIDTH_COLUMNS
 from costmodel.cli_data import load
 from costmodel.cli_data import report_unusable_runs
 from costmodel.cli_data import show_audit
+from costmodel.cli_recipe import recipe_of
 from costmodel.datasets.audit import Audit
 from costmodel.datasets.audit_file import read_audit
 from costmodel.datasets.compiled_table import CompiledTable
@@ -34,9 +35,10 @@ from costmodel.learned import LearnedModel
 from costmodel.rebuild import rebuild_default
 from costmodel.training.code_stage import CompiledRuns
 from costmodel.training.evaluate import evaluate_logs
-from costmodel.training.fit import FitSettings
 from costmodel.training.label import label_all
 from costmodel.training.label import labelled_id
+from costmodel.training.plan import fixed_folds
+from costmodel.training.plan import selected
 from costmodel.training.publish import publish
 from costmodel.training.table import show
 from costmodel.training.tracking import track
@@ -91,6 +93,8 @@ def _recorded(paths: Sequence[str]) -> tuple[list[WorkloadData], str, Audit]:
 
 def train(arguments: argparse.Namespace) -> int:
     """Train, judge on families left out, publish, and record in MLflow."""
+    recipe = recipe_of(arguments)
+    arguments.data = list(recipe.data.paths)
     recorded, corpus_digest, audit = _recorded(arguments.data)
     if not arguments.json and not all(is_corpus(Path(one)) for one in arguments.data):
         # What a corpus was made from was shown when it was imported.
@@ -103,19 +107,22 @@ def train(arguments: argparse.Namespace) -> int:
             f"{', '.join(arguments.data)}: expected workloads to train on, found none "
             "that can be used: see `costmodel audit`"
         )
+    workloads = selected(recipe, labelled.workloads)
     print(
-        f"training on {len(labelled.workloads)} workloads "
-        f"({sum(one.n_rows for one in labelled.workloads)} configs) ...",
+        f"training on {len(workloads)} workloads "
+        f"({sum(one.n_rows for one in workloads)} configs) ...",
         file=sys.stderr,
     )
     training = train_model(
-        labelled.workloads,
+        workloads,
         SCHEMA,
         corpus_digest,
-        settings=FitSettings(seed=arguments.seed),
-        name=arguments.name,
+        settings=recipe.model,
+        name=recipe.name,
         git_commit=_git_commit(),
         compiled=_compiled(arguments.data, recorded),
+        folds=fixed_folds(recipe, workloads),
+        limits=recipe.gate,
     )
     # Published before it is tracked: a dead tracking server must not cost the model.
     path = publish(training, arguments.output)
@@ -124,7 +131,7 @@ def train(arguments: argparse.Namespace) -> int:
         try:
             tracked = track(
                 training,
-                labelled.workloads,
+                workloads,
                 audit_text=_audit_text(audit, labelled.skipped),
                 corpus_name=" ".join(Path(one).name for one in arguments.data),
                 artifacts={
