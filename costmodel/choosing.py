@@ -20,6 +20,7 @@ from costmodel.features.extract import FeatureExtractor
 from costmodel.features.feasible import feasible
 from costmodel.features.graph import KernelGraph
 from costmodel.hardware import match_hardware
+from costmodel.hybrid import SHORTLIST_LENGTH
 from costmodel.hybrid import canonical_text
 from costmodel.hybrid import choose
 from costmodel.learned import LearnedModel
@@ -31,7 +32,10 @@ from costmodel.types import Pick
 from costmodel.types import PickSource
 from costmodel.types import ReasonCode
 
-# Rounds of dropping illegal moves before all candidates are asked; one is usual.
+LookAgain = Callable[[FeatureExtractor, Pick], Pick]
+"""A second look at an answer whose shortlist is legal."""
+
+# Rounds of dropping illegal candidates before all are asked; one is usual.
 _MOST_ROUNDS = 4
 
 
@@ -42,6 +46,8 @@ def choose_for(
     neighbours: Sequence[Config] = (),
     *,
     with_descriptors: bool = True,
+    n_shortlist: int = SHORTLIST_LENGTH,
+    look_again: LookAgain | None = None,
 ) -> Pick:
     """Choose a config for one bound kernel.
 
@@ -51,6 +57,9 @@ def choose_for(
         model: What scores.
         neighbours: Configs tuned for other shapes, to be candidates if legal here.
         with_descriptors: Whether configs with tensor descriptors may be chosen.
+        n_shortlist: Configs that the pick carries.
+        look_again: Turns the answer into another one, of its shortlist; asked only
+            where a model scored and Helion has a rule.
 
     Raises:
         UnreadableKernelError: The kernel's graph or a candidate cannot be resolved, or
@@ -83,7 +92,7 @@ def choose_for(
         ]
     if helion_hook.has_user_rules(bound):
         candidates = _ruled(bound, candidates)
-    return _choose_legal(
+    answer = _choose_legal(
         bound,
         candidates,
         lambda legal: choose(
@@ -92,8 +101,12 @@ def choose_for(
             model=scorer,
             model_problem=problem,
             promoted=view.promoted,
+            n_shortlist=n_shortlist,
         ),
     )
+    if look_again is None or scorer is None or not view.promoted:
+        return answer
+    return look_again(extractor, answer)
 
 
 def _given(
@@ -155,18 +168,14 @@ def _choose_legal(
 ) -> Pick:
     """Choose, asking Helion only about what would be answered.
 
-    All but moves are asked first: Helion takes half a millisecond for each config, and
-    moves stay inside its search space but for its limits on tensors.
+    Helion takes half a millisecond for each config, and candidates are made inside its
+    search space: what it refuses is rare, and chosen around.
     """
 
     def is_legal(config: Config) -> bool:
         return config == candidates[0].config or helion_hook.is_legal(bound, config)
 
-    legal = [
-        one
-        for one in candidates
-        if one.origin is CandidateOrigin.MOVE or is_legal(one.config)
-    ]
+    legal = list(candidates)
     for _round in range(_MOST_ROUNDS):
         answer = choose_among(legal)
         named = [answer.config, *answer.shortlist]

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from typing import Any
 from typing import Protocol
 
 import numpy as np
@@ -89,9 +90,27 @@ class Choice:
     order: tuple[int, ...]
 
 
-def canonical_text(config: Config) -> str:
-    """One spelling per config, to break ties by."""
+def canonical_text(config: Any) -> str:
+    """One spelling per config, or per value of one, to break ties by."""
     return json.dumps(config, sort_keys=True, separators=(",", ":"), default=str)
+
+
+def _speller() -> Callable[[Config], str]:
+    """`canonical_text` for many configs that share values, each spelled once."""
+    # By identity; kept with their values, so that no other can take their place.
+    pieces: dict[int, tuple[Any, str]] = {}
+
+    def piece(value: Any) -> str:
+        known = pieces.get(id(value))
+        if known is None:
+            known = pieces[id(value)] = (value, canonical_text(value))
+        return known[1]
+
+    def spell(config: Config) -> str:
+        parts = [f"{piece(key)}:{piece(config[key])}" for key in sorted(config)]
+        return "{" + ",".join(parts) + "}"
+
+    return spell
 
 
 def merit_of(
@@ -195,6 +214,7 @@ def choose(
     default_index: int = 0,
     analytic_order: Sequence[int] | None = None,
     model_problem: tuple[ReasonCode, str] | None = None,
+    n_shortlist: int = SHORTLIST_LENGTH,
 ) -> Pick:
     """Pick one of the candidates and say why.
 
@@ -207,6 +227,7 @@ def choose(
         analytic_order: Candidates by analytic merit, best first; None means those that
             the analytic heuristics proposed, as listed, then by estimated time.
         model_problem: Why there is no model.
+        n_shortlist: Configs that the pick carries, itself among them.
 
     Raises:
         UnreadableKernelError: A candidate's features cannot be resolved.
@@ -214,14 +235,15 @@ def choose(
     configs = [candidate.config for candidate in candidates]
     default = configs[default_index]
     features = extractor.matrix(configs, default)
-    keys = LazyTexts(configs, canonical_text)
+    keys = LazyTexts(configs, _speller())
     if analytic_order is None:
         analytic_order = analytic_ranking(extractor, candidates, keys)
     scores = merit = None
     if model is not None:
         scores = model.score(features)
+        # Expected gains need no bounds, and the mean over bags alone is half the work.
         merit = merit_of(
-            model.score,
+            getattr(model, "mean", model.score),
             model.layout,
             features,
             scores,
@@ -242,7 +264,7 @@ def choose(
     )
     others = [i for i in choice.order if i != choice.index]
     runner_up = others[0] if others else None
-    shortlist = [choice.index, *others][:SHORTLIST_LENGTH]
+    shortlist = [choice.index, *others][:n_shortlist]
     return Pick(
         config=configs[choice.index],
         source=choice.source,
