@@ -57,20 +57,19 @@ def aot_section(kernel: Any, export: KernelExport) -> str:
         table.setdefault(kinds, []).append((sizes, entry.index))
     rows = []
     for kinds, shapes in table.items():
-        rows.append(f"            {kinds!r}: (")
-        rows += [f"                ({sizes!r}, {index})," for sizes, index in shapes]
-        rows.append("            ),")
+        rows.append(f"        {kinds!r}: (")
+        rows += [f"            ({sizes!r}, {index})," for sizes, index in shapes]
+        rows.append("        ),")
     configs = [f"        {_literal(config)}," for config in export.configs]
     body = "\n".join(
         [
             f"def key_{name}(*args, _seen={{}}):",
+            *_REMEMBER,
             *_READ_SHAPE,
-            "    if shape not in _seen:",
-            "        table = {",
+            "    table = {",
             *rows,
-            "        }",
+            "    }",
             *_FIND_NEAREST,
-            "    return _seen[shape]",
             "",
             "",
             f"def autotune_{name}(*args):",
@@ -83,6 +82,27 @@ def aot_section(kernel: Any, export: KernelExport) -> str:
     )
     return f"{_BEGIN}{name} {_digest(body)}\n{body}{_END}{name}\n"
 
+
+# Every launch asks, so calls are remembered by what is at hand. Others than tensors and
+# plain values are not: a list may hold tensors, which must not be kept alive.
+_REMEMBER = (
+    "    call = ()",
+    "    for arg in args:",
+    '        if hasattr(arg, "dtype"):',
+    "            call += (arg.dtype, arg.shape)",
+    "        elif isinstance(arg, (int, str)):",
+    "            call += (type(arg), arg)",
+    "        elif isinstance(arg, float) or arg is None:",
+    "            call += (type(arg),)",
+    "        else:",
+    "            call += ([],)",
+    "    try:",
+    "        return _seen[call]",
+    "    except KeyError:",
+    "        can_keep = True",
+    "    except TypeError:",
+    "        can_keep = False",
+)
 
 _READ_SHAPE = (
     "    kinds, sizes, rest = [], [], list(args)[::-1]",
@@ -109,17 +129,20 @@ _READ_SHAPE = (
 # The nearest listed shape with the same dtypes and ranks, by the product of the ratios
 # of its sizes; the larger of two equally near; config 0 where there is none.
 _FIND_NEAREST = (
-    "        best = None",
-    "        for listed, index in table.get(shape[0], ()):",
-    "            ratio = 1.0",
-    "            for one, other in zip(sizes, listed):",
-    "                small, large = sorted((abs(one) or 1, abs(other) or 1))",
-    "                ratio *= large / small",
-    "            rank = (round(ratio, 9), [-size for size in listed], index)",
-    "            best = rank if best is None else min(best, rank)",
+    "    best = None",
+    "    for listed, index in table.get(shape[0], ()):",
+    "        ratio = 1.0",
+    "        for one, other in zip(sizes, listed):",
+    "            small, large = sorted((abs(one) or 1, abs(other) or 1))",
+    "            ratio *= large / small",
+    "        rank = (round(ratio, 9), [-size for size in listed], index)",
+    "        best = rank if best is None else min(best, rank)",
+    "    answer = 0 if best is None else best[2]",
+    "    if can_keep:",
     "        if len(_seen) >= 4096:",
     "            _seen.clear()",
-    "        _seen[shape] = 0 if best is None else best[2]",
+    "        _seen[call] = answer",
+    "    return answer",
 )
 
 

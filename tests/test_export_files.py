@@ -195,6 +195,10 @@ def test_helions_standalone_compiler_takes_the_lookup(source: Path) -> None:
     x = torch.empty(64, 4096, dtype=torch.bfloat16)
     assert space["key_add_scaled"](x, x, 2.0) == 2
     assert "key_negate" not in space
+    # A second call is answered from memory, alike; lists are read each time.
+    assert space["key_add_scaled"](x, x, 2.0) == 2
+    assert space["key_add_scaled"](x, [x], 2.0) == 0
+    assert space["key_add_scaled"](x[:1], x[:1], 2.0) == 1
     path = source.with_name("module.py")
     path.write_text(text)
     module = AOTAutotuneCache._load_heuristic_module(path, None)
