@@ -115,7 +115,7 @@ def main() -> None:
         rest = [one for one in found if one.family not in development]
         print(f"\nfinal families: {', '.join(sorted({o.family for o in rest}))}\n")
         print(report(rest))
-        print(f"\nall families\n\n{report(found)}")
+        print(f"\nall families\n\n{report(found)}\n\n{report(found, 'family')}")
 
 
 def held(recorded: Sequence[WorkloadData]) -> Iterator[Held]:
@@ -147,9 +147,7 @@ def held(recorded: Sequence[WorkloadData]) -> Iterator[Held]:
             kernel=data.kernel_id,
             harm_floor_log=harm_floor_log(data),
             best_speedup=data.default_us / float(times.min()),
-            matches=tuple(
-                match(data, keys, one.config, extents) for one in proposals
-            ),
+            matches=tuple(match(data, keys, one.config, extents) for one in proposals),
             proposals=tuple((one.config, one.reason) for one in proposals),
             data=data,
         )
@@ -202,18 +200,18 @@ def distance(one: Config, other: Config, extents: Sequence[int]) -> float:
     return total
 
 
-def report(found: Sequence[Held]) -> str:
-    """One row per class with and without a rule, as Markdown."""
+def report(found: Sequence[Held], by: str = "kernel_class") -> str:
+    """One row per class or family with and without a rule, as Markdown."""
     rows = [
-        "| class | rule | n | known | exact | near | first pick | 95 % | exact only | "
-        "best of 5 | best recorded | harm | failed | worst |",
+        f"| {by.replace('kernel_', '')} | rule | n | known | exact | near | "
+        "first pick | 95 % | exact only | best of 5 | best recorded | harm | failed | worst |",
         "|---|---|---:|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|",
     ]
     for promoted in (True, False):
         part = [one for one in found if one.promoted is promoted]
-        for kernel_class in sorted({one.kernel_class for one in part}):
-            mine = [one for one in part if one.kernel_class == kernel_class]
-            rows.append(_row(kernel_class, promoted, mine))
+        for name in sorted({str(getattr(one, by)) for one in part}):
+            mine = [one for one in part if getattr(one, by) == name]
+            rows.append(_row(name, promoted, mine))
         if part:
             rows.append(_row("**all**", promoted, part))
     return "\n".join(rows)
@@ -260,8 +258,8 @@ def line_of(one: Held) -> str:
     default = one.data.configs[one.data.default_index or 0]
     best = int(np.argmin(np.where(one.data.is_ok, one.data.latency_us, np.inf)))
     return (
-        f"{one.first.speedup:6.2f} of {one.best_speedup:6.2f} d={one.first.distance:4.2f}"
-        f" 5:{one.best_of_five:6.2f} {one.kernel_class:16s}"
+        f"{one.first.speedup:6.2f} of {one.best_speedup:6.2f}"
+        f" d={one.first.distance:4.2f} 5:{one.best_of_five:6.2f} {one.kernel_class:16s}"
         f" {'rule' if one.promoted else '-   '} {one.name[:44]:44s}"
         f" {one.data.default_us:9.1f} us  pick {brief(one.proposals[0][0])}"
         f"  default {brief(default)}  best {brief(one.data.configs[best])}"
@@ -291,11 +289,13 @@ def explained(one: Held) -> str:
     ]
     times = np.where(one.data.is_ok, one.data.latency_us, np.inf)
     lines.append("recorded:")
-    describe: Callable[[int], str] = lambda row: (  # noqa: E731
-        f"  {one.data.default_us / times[row]:6.2f} {brief(one.data.configs[row])}"
-        f" {[x[:1] for x in one.data.configs[row].get('load_eviction_policies') or ()]}"
-        f" {'<- default' if row == one.data.default_index else ''}"
-        f" {'' if one.data.is_ok[row] else one.data.status[row]}"
+    describe: Callable[[int], str] = (
+        lambda row: (  # noqa: E731
+            f"  {one.data.default_us / times[row]:6.2f} {brief(one.data.configs[row])}"
+            f" {[x[:1] for x in one.data.configs[row].get('load_eviction_policies') or ()]}"
+            f" {'<- default' if row == one.data.default_index else ''}"
+            f" {'' if one.data.is_ok[row] else one.data.status[row]}"
+        )
     )
     lines += [describe(int(row)) for row in np.argsort(times, kind="stable")]
     return "\n".join(lines)
