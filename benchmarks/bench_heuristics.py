@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -204,7 +203,8 @@ def report(found: Sequence[Held], by: str = "kernel_class") -> str:
     """One row per class or family with and without a rule, as Markdown."""
     rows = [
         f"| {by.replace('kernel_', '')} | rule | n | known | exact | near | "
-        "first pick | 95 % | exact only | best of 5 | best recorded | harm | failed | worst |",
+        "first pick | 95 % | exact only | best of 5 | best recorded | harm | failed | "
+        "worst |",
         "|---|---|---:|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|",
     ]
     for promoted in (True, False):
@@ -289,14 +289,17 @@ def explained(one: Held) -> str:
     ]
     times = np.where(one.data.is_ok, one.data.latency_us, np.inf)
     lines.append("recorded:")
-    describe: Callable[[int], str] = (
-        lambda row: (  # noqa: E731
-            f"  {one.data.default_us / times[row]:6.2f} {brief(one.data.configs[row])}"
-            f" {[x[:1] for x in one.data.configs[row].get('load_eviction_policies') or ()]}"
-            f" {'<- default' if row == one.data.default_index else ''}"
-            f" {'' if one.data.is_ok[row] else one.data.status[row]}"
+
+    def describe(row: int) -> str:
+        config = one.data.configs[row]
+        policies = [x[:1] for x in config.get("load_eviction_policies") or ()]
+        mark = " <- default" if row == one.data.default_index else ""
+        how = "" if one.data.is_ok[row] else f" {one.data.status[row]}"
+        return (
+            f"  {one.data.default_us / times[row]:6.2f} {brief(config)} {policies}"
+            f"{mark}{how}"
         )
-    )
+
     lines += [describe(int(row)) for row in np.argsort(times, kind="stable")]
     return "\n".join(lines)
 
