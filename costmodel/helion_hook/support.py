@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 from dataclasses import dataclass
@@ -39,13 +40,16 @@ class Refusal:
 
 def installed_versions() -> dict[str, str]:
     """Versions of what decides about a config; "absent" if not installed."""
-    versions = {}
-    for package in ("helion", "torch", "triton"):
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "absent"
-    return versions
+    return {package: _version(package) for package in ("helion", "torch", "triton")}
+
+
+@functools.cache
+def _version(package: str) -> str:
+    # Reading a package's metadata takes milliseconds, and does not change in a process.
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
 
 
 def refusal(bound: Any = None) -> Refusal | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import hashlib
 import inspect
 import json
@@ -62,12 +63,21 @@ def tuned_config(bound: Any, args: Sequence[object] | None = None) -> Config | N
 
 def tuned_epoch() -> int:
     """A number that changes whenever Helion's local cache gains or loses an entry."""
-    from helion.autotuner.local_cache import get_helion_cache_dir
-
+    folder = _cache_folder(
+        os.environ.get("HELION_CACHE_DIR"), os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    )
     try:
-        return os.stat(get_helion_cache_dir()).st_mtime_ns
+        return os.stat(folder).st_mtime_ns
     except OSError:
         return 0
+
+
+@functools.lru_cache(maxsize=8)
+def _cache_folder(_helions: str | None, _inductors: str | None) -> str:
+    """Helion's cache folder; asking takes longer than the rest of a repeated answer."""
+    from helion.autotuner.local_cache import get_helion_cache_dir
+
+    return str(get_helion_cache_dir())
 
 
 def neighbour_configs(bound: Any) -> tuple[Config, ...]:
