@@ -70,9 +70,8 @@ def _loop_bytes(launch: Launch, loop: LoopPlan) -> Sizes:
     own, copies = np.zeros(1), _most_copies(launch)
     for found in launch.range_stages.values():
         own = np.maximum(own, found)
-    is_loop = launch.persistent
-    for how in launch.loops.values():
-        is_loop = is_loop | how.is_loop
+    # Whether a loop of one trip disappears depends on what the compiler can prove.
+    is_loop = launch.persistent | bool(loop.inner) | (not loop.is_grid)
     depth_of_all = np.maximum(launch.stages, own) * copies
     total, n_buffers = np.zeros(1), 0
     for one in loop.loads:
