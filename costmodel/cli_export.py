@@ -120,7 +120,7 @@ def _print_plan(plan: KernelExport, *, with_decorator: bool) -> None:
     how = "all sets compared" if plan.is_exact else "by additions and swaps"
     print(
         f"  {len(plan.configs)} configs for {len(plan.entries)} shapes ({how}); time "
-        f"over a config of its own for each shape, predicted, at most: "
+        f"over a config of its own for each shape, predicted, doubt added: "
         f"mean {_percent(plan.mean_loss_log)}, worst {_percent(plan.worst_loss_log)}"
     )
     for entry in plan.entries:
