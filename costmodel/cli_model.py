@@ -19,6 +19,7 @@ from costmodel.cli_data import load
 from costmodel.cli_data import report_unusable_runs
 from costmodel.cli_data import show_audit
 from costmodel.cli_recipe import recipe_of
+from costmodel.code_model import code_model_path
 from costmodel.datasets.audit import Audit
 from costmodel.datasets.audit_file import read_audit
 from costmodel.datasets.compiled_table import CompiledTable
@@ -37,12 +38,12 @@ from costmodel.training.code_stage import CompiledRuns
 from costmodel.training.evaluate import evaluate_logs
 from costmodel.training.label import label_all
 from costmodel.training.label import labelled_id
+from costmodel.training.mlflow_store import ui_command
 from costmodel.training.plan import fixed_folds
 from costmodel.training.plan import selected
 from costmodel.training.publish import publish
 from costmodel.training.table import show
 from costmodel.training.tracking import track
-from costmodel.training.tracking import ui_command
 from costmodel.training.train import Training
 from costmodel.training.train import train as train_model
 from costmodel.types import Config
@@ -134,10 +135,8 @@ def train(arguments: argparse.Namespace) -> int:
                 workloads,
                 audit_text=_audit_text(audit, labelled.skipped),
                 corpus_name=" ".join(Path(one).name for one in arguments.data),
-                artifacts={
-                    file.name: file.read_bytes()
-                    for file in (path, path.with_suffix(".json"))
-                },
+                artifacts=_published(path),
+                recipe=recipe,
             )
         except TrackingError as error:
             print(f"costmodel: {error}", file=sys.stderr)
@@ -155,6 +154,13 @@ def train(arguments: argparse.Namespace) -> int:
         return 0
     _show_training(training, facts)
     return 0
+
+
+def _published(path: Path) -> dict[str, bytes]:
+    """Files of a published model, those of its second stage included."""
+    trees = (path, code_model_path(path))
+    files = [one for tree in trees for one in (tree, tree.with_suffix(".json"))]
+    return {file.name: file.read_bytes() for file in files if file.exists()}
 
 
 def _facts(training: Training, path: Path, corpus_digest: str) -> dict[str, Any]:
@@ -177,7 +183,7 @@ def _show_training(training: Training, facts: dict[str, Any]) -> None:
         print(f"MLflow: run {facts['mlflow_run']} in {facts['mlflow_uri']}")
         print(
             f"registered: version {facts['model_version']}, "
-            f"{'champion' if facts['champion'] else 'not champion'}: "
+            f"{'champion' if facts['champion'] else 'challenger'}: "
             f"{facts['champion_why']}"
         )
 

@@ -13,11 +13,11 @@ from costmodel.errors import TrackingError
 from costmodel.training.champion import Standing
 from costmodel.training.champion import beats
 from costmodel.training.fit import FitSettings
-from costmodel.training.tracking import CHAMPION
-from costmodel.training.tracking import URI_VARIABLE
+from costmodel.training.mlflow_store import CHAMPION
+from costmodel.training.mlflow_store import URI_VARIABLE
+from costmodel.training.mlflow_store import tracking_uri
+from costmodel.training.mlflow_store import ui_command
 from costmodel.training.tracking import track
-from costmodel.training.tracking import tracking_uri
-from costmodel.training.tracking import ui_command
 from costmodel.training.train import train
 
 QUICK = FitSettings(n_bags=1, n_trees=10, n_validity_trees=5, learning_rate=0.3)

@@ -23,7 +23,7 @@ from costmodel.training.judge import Evaluation
 
 _DPI = 130
 # Okabe and Ito's palette: told apart by colour-blind readers and in grey.
-_BLUE, _ORANGE, _GREEN, _GREY, _PURPLE = (
+BLUE, ORANGE, GREEN, GREY, PURPLE = (
     "#0072B2",
     "#E69F00",
     "#009E73",
@@ -37,7 +37,7 @@ def speedup_figure(evaluation: Evaluation) -> Figure:
     """Speed-up over the default per workload: best known, with gate, without gate."""
     judged = sorted(evaluation.judged, key=lambda one: one.gated.best_speedup)
     n = len(judged)
-    figure, axes = _canvas(9.0, 1.9 + 0.34 * max(n, 3))
+    figure, axes = canvas(9.0, 1.9 + 0.34 * max(n, 3))
     rows = np.arange(n)
     best = np.array([one.gated.best_speedup for one in judged])
     floor = np.array([one.workload.harm_floor_log for one in judged])
@@ -46,7 +46,7 @@ def speedup_figure(evaluation: Evaluation) -> Figure:
         np.exp(floor) - np.exp(-floor),
         left=np.exp(-floor),
         height=0.92,
-        color=_GREY,
+        color=GREY,
         alpha=0.28,
         label="within noise of the default",
     )
@@ -62,10 +62,10 @@ def speedup_figure(evaluation: Evaluation) -> Figure:
         markersize=7,
         markerfacecolor="none",
         markeredgewidth=1.6,
-        color=_ORANGE,
+        color=ORANGE,
         label="pick without the gate",
     )
-    axes.plot(gated, rows, "o", markersize=7, color=_BLUE, label="pick with the gate")
+    axes.plot(gated, rows, "o", markersize=7, color=BLUE, label="pick with the gate")
     axes.axvline(1.0, color="black", linewidth=1.0)
     axes.set_yticks(rows, [_label(one.workload.kernel) for one in judged], fontsize=10)
     axes.set_ylim(-0.7, n - 0.3)
@@ -92,13 +92,13 @@ def speedup_figure(evaluation: Evaluation) -> Figure:
 
 def regret_figure(evaluation: Evaluation) -> Figure:
     """Mean regret after measuring the default and the k best-ranked configs."""
-    figure, axes = _canvas(8.0, 4.8)
+    figure, axes = canvas(8.0, 4.8)
     styles = {
-        RANDOM: (_GREY, "s:"),
-        NEIGHBOUR: (_PURPLE, "v--"),
-        ANALYTIC: (_GREEN, "^--"),
-        UNGATED: (_ORANGE, "D-"),
-        GATED: (_BLUE, "o-"),
+        RANDOM: (GREY, "s:"),
+        NEIGHBOUR: (PURPLE, "v--"),
+        ANALYTIC: (GREEN, "^--"),
+        UNGATED: (ORANGE, "D-"),
+        GATED: (BLUE, "o-"),
     }
     none = evaluation.summary_of("Helion default")["regret_mean"]
     for method, (colour, style) in styles.items():
@@ -114,7 +114,7 @@ def regret_figure(evaluation: Evaluation) -> Figure:
         )
     floors = [one.workload.noise_floor_log for one in evaluation.judged]
     noise = 100.0 * float(np.expm1(np.median(floors)))
-    axes.axhspan(0.0, noise, color=_GREY, alpha=0.2, label="median noise floor")
+    axes.axhspan(0.0, noise, color=GREY, alpha=0.2, label="median noise floor")
     axes.set_ylim(bottom=0.0)
     axes.set_xticks((0, *CURVE_KS))
     axes.tick_params(labelsize=10)
@@ -130,10 +130,10 @@ def importance_figure(importance: Mapping[str, float]) -> Figure:
     """Share of the ranking trees' gain by feature, the largest twenty."""
     top = sorted(importance.items(), key=lambda item: (-item[1], item[0]))
     top = list(reversed(top[:_N_FEATURES]))
-    figure, axes = _canvas(8.0, 1.3 + 0.29 * max(len(top), 3))
+    figure, axes = canvas(8.0, 1.3 + 0.29 * max(len(top), 3))
     rows = np.arange(len(top))
     shares = np.array([share for _, share in top]) * 100.0
-    axes.barh(rows, shares, color=_BLUE, height=0.7)
+    axes.barh(rows, shares, color=BLUE, height=0.7)
     axes.set_yticks(rows, [name for name, _ in top], fontsize=10)
     axes.tick_params(axis="x", labelsize=10)
     axes.grid(axis="x", alpha=0.3)
@@ -142,7 +142,7 @@ def importance_figure(importance: Mapping[str, float]) -> Figure:
     return figure
 
 
-def _canvas(width_in: float, height_in: float) -> tuple[Figure, Axes]:
+def canvas(width_in: float, height_in: float) -> tuple[Figure, Axes]:
     """A figure with one pair of axes that its own canvas can draw."""
     figure = Figure(figsize=(width_in, height_in), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)

@@ -1,9 +1,8 @@
-"""Everything MLflow, in one place: one run per training, and who is champion.
+"""One training as MLflow runs: a parent for the campaign, one nested run per fold.
 
-The store is `sqlite:///mlruns/mlflow.db` under the current folder, with artifacts under
-`mlruns/` beside it; `MLFLOW_TRACKING_URI` wins, so that a team's server needs no change
-of code. MLflow keeps absolute artifact paths in its database, so a moved store is a new
-store, and the model that ships is never read from here (`training.publish` writes it).
+What a run keeps is enough to judge it later without the corpus (`costmodel compare`),
+to promote it (`costmodel promote`) and to train it again (its recipe and versions). The
+model that ships is never read from here (`training.publish` writes it).
 
 A store that cannot be written raises `TrackingError` and nothing else: callers publish
 the model first and print the error.
@@ -11,43 +10,37 @@ the model first and print the error.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import os
 import tempfile
 import time
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from typing import Any
 
-from costmodel.errors import TrackingError
-from costmodel.training import plots
 from costmodel.training.champion import Standing
 from costmodel.training.champion import beats
+from costmodel.training.crossfit import FoldResult
+from costmodel.training.eval_table import Row
+from costmodel.training.eval_table import evaluation_digest
+from costmodel.training.eval_table import evaluation_rows
 from costmodel.training.labelled import LabelledWorkload
-from costmodel.training.table import as_text
+from costmodel.training.mlflow_store import CHALLENGER
+from costmodel.training.mlflow_store import CHAMPION
+from costmodel.training.mlflow_store import Store
+from costmodel.training.mlflow_store import opened
+from costmodel.training.mlflow_store import version_of_alias
+from costmodel.training.recipe import Recipe
+from costmodel.training.run_files import contents
+from costmodel.training.run_files import figures
+from costmodel.training.run_numbers import fold_curves
+from costmodel.training.run_numbers import gate_parameters
+from costmodel.training.run_numbers import group_metrics
+from costmodel.training.run_numbers import numbers_of
+from costmodel.training.run_numbers import run_tags
+from costmodel.training.run_numbers import training_curves
 from costmodel.training.train import Training
-
-if TYPE_CHECKING:
-    import mlflow
-
-# Telemetry is on by default in MLflow 3; a build tool must not phone home.
-os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-os.environ.setdefault("DO_NOT_TRACK", "true")
-# By default MLflow asks a dead server for minutes before it gives up.
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
-
-EXPERIMENT = "helion-costmodel"
-URI_VARIABLE = "MLFLOW_TRACKING_URI"
-DEFAULT_STORE = "mlruns/mlflow.db"
-CHAMPION = "champion"
 
 # MLflow's REST limit on metrics per batch.
 _BATCH = 1000
@@ -60,11 +53,11 @@ class Tracked:
     """Where a training was recorded.
 
     Attributes:
-        uri: Of the store.
-        run_id: MLflow's.
+        uri: Of the store, without credentials.
+        run_id: MLflow's, of the campaign.
         model_version: Of the registered model.
-        is_champion: Whether this version got the alias.
-        why: The reason, in words.
+        is_champion: Whether this version got the alias; only a first one does here.
+        why: Where it stands against the champion, in words.
     """
 
     uri: str
@@ -72,20 +65,6 @@ class Tracked:
     model_version: str
     is_champion: bool
     why: str
-
-
-def tracking_uri(root: Path | str | None = None) -> str:
-    """The store: `MLFLOW_TRACKING_URI`, else a database under `root` (None: here)."""
-    chosen = os.environ.get(URI_VARIABLE)
-    if chosen:
-        return chosen
-    folder = Path(root) if root is not None else Path()
-    return f"sqlite:///{(folder / DEFAULT_STORE).as_posix()}"
-
-
-def ui_command(root: Path | str | None = None) -> str:
-    """A command line that opens the store in a browser."""
-    return f"mlflow ui --backend-store-uri {tracking_uri(root)}"
 
 
 def track(
@@ -96,74 +75,51 @@ def track(
     corpus_name: str,
     artifacts: Mapping[str, bytes] | None = None,
     root: Path | str | None = None,
+    recipe: Recipe | None = None,
 ) -> Tracked:
-    """Record one training as one run.
+    """Record one training as one run with a nested one for each fold.
 
     Args:
         training: What was trained.
         workloads: What it was trained on.
         audit_text: What was kept and dropped of the logs, for people.
         corpus_name: Name of the dataset.
-        artifacts: Further files by name, such as the published pair.
+        artifacts: The published files by name.
         root: Folder of the default store.
+        recipe: What was asked for; None means what ships.
 
     Raises:
         TrackingError: The store cannot be reached or written.
     """
-    uri = tracking_uri(root)
-    artifact_folder = None
-    if URI_VARIABLE not in os.environ:
-        folder = Path(root) if root is not None else Path()
-        artifact_folder = (folder / DEFAULT_STORE).parent.absolute()
-    given = os.environ.get(URI_VARIABLE)
-    try:
-        with _quiet():
-            return _track(
-                training,
-                workloads,
-                audit_text,
-                corpus_name,
-                artifacts or {},
-                uri,
-                artifact_folder,
-            )
-    except Exception as error:
-        # MLflow, SQLAlchemy, alembic and the network raise dozens of types here; none
-        # of them may cost the user a trained model.
-        raise TrackingError(
-            f"expected an MLflow store at {uri}, found {type(error).__name__}: "
-            f"{' '.join(str(error).split())[:200]}: the model is not lost, only the "
-            f"record; set {URI_VARIABLE} to a store that can be written"
-        ) from error
-    finally:
-        # MLflow writes the URI into the environment, where the next call would take it
-        # for the user's wish.
-        if given is None:
-            os.environ.pop(URI_VARIABLE, None)
+    recipe = recipe or Recipe(name=training.model.card.name, model=training.settings)
+    lost = "the model is not lost, only the record; "
+    with opened(root, lost) as store:
+        return _track(
+            store, training, workloads, audit_text, corpus_name, artifacts or {}, recipe
+        )
 
 
 def _track(
+    store: Store,
     training: Training,
     workloads: Sequence[LabelledWorkload],
     audit_text: str,
     corpus_name: str,
-    artifacts: Mapping[str, bytes],
-    uri: str,
-    artifact_folder: Path | None,
+    published: Mapping[str, bytes],
+    recipe: Recipe,
 ) -> Tracked:
-    mlflow = _mlflow()
-    if artifact_folder is not None:
-        artifact_folder.mkdir(parents=True, exist_ok=True)
-    mlflow.set_tracking_uri(uri)
-    if artifact_folder and mlflow.get_experiment_by_name(EXPERIMENT) is None:
-        # Named, because MLflow would put them under the current folder's `mlruns`.
-        location = (artifact_folder / "artifacts").as_uri()
-        mlflow.create_experiment(EXPERIMENT, artifact_location=location)
-    mlflow.set_experiment(EXPERIMENT)
-    card = training.model.card
+    mlflow, card = store.mlflow, training.model.card
+    rows = evaluation_rows(training.by_family, training.folds)
+    tags = run_tags(training, evaluation_digest(rows)) | {
+        "recipe_digest": recipe.digest
+    }
     with mlflow.start_run(run_name=f"{card.name} {card.corpus_digest[:12]}") as run:
-        mlflow.set_tags(_tags(training))
-        mlflow.log_params({**card.parameters, **_gate_parameters(training)})
+        run_id = run.info.run_id
+        mlflow.set_tags(tags)
+        asked = {
+            f"recipe.{key}": value for key, value in recipe.as_parameters().items()
+        }
+        mlflow.log_params({**card.parameters, **gate_parameters(training), **asked})
         dataset = mlflow.data.from_pandas(
             _frame(workloads),
             source=corpus_name,
@@ -172,59 +128,26 @@ def _track(
             # MLflow's own digest reads 10,000 rows only; ours covers the corpus.
             digest=card.corpus_digest[:_DIGEST_LENGTH],
         )
-        mlflow.log_input(dataset, context="training")
-        _log_curves(mlflow, run.info.run_id, training)
-        _log_files(mlflow, training, audit_text, artifacts)
+        # The audit says what of the logs became this corpus and what was dropped.
+        mlflow.log_input(dataset, context="training", tags={"lineage": "audit.txt"})
+        _log_metrics(store, run_id, training_curves(training))
+        grouped = group_metrics(rows)
+        _log_metrics(store, run_id, ((k, 0, v) for k, v in grouped.items()))
+        importance = training.model.importance()
+        mlflow.log_dict(importance, "evaluation/feature_importance.json")
+        files = contents(training, workloads, rows, recipe, audit_text, published)
+        _log_files(store, files)
+        for path, figure in figures(training, workloads, rows, importance):
+            mlflow.log_figure(figure, path)
+        for fold in training.folds:
+            _log_fold(store, run_id, run.info.experiment_id, fold, rows)
         info = _log_model(mlflow, training, workloads)
         for name, value in sorted(card.metrics.items()):
             mlflow.log_metric(name, value, model_id=info.model_id, dataset=dataset)
         version = str(info.registered_model_version)
-        won, why = _crown(mlflow, training, version)
+        won, why = _stand(store, training, version, tags | {"run_id": run_id})
         mlflow.set_tag("champion", why)
-    return Tracked(uri, run.info.run_id, version, won, why)
-
-
-def _mlflow() -> Any:
-    """MLflow, imported late because it costs seconds, and told to be quiet."""
-    import mlflow
-    import mlflow.xgboost
-
-    # After the import, which sets them.
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    return mlflow
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep MLflow's chatter on stderr and its warnings from hiding our one line."""
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield
-
-
-def _tags(training: Training) -> dict[str, str]:
-    card = training.model.card
-    return {
-        "git_commit": card.git_commit,
-        "schema_hash": card.schema_hash,
-        "corpus_digest": card.corpus_digest,
-        "protocol": training.by_family.protocol,
-        "model_id": training.model.model_id,
-        "hardware": ", ".join(card.hardware),
-        "families": ", ".join(card.families),
-        **{f"version.{name}": found for name, found in card.versions.items()},
-    }
-
-
-def _gate_parameters(training: Training) -> dict[str, float]:
-    gate = training.model.card.gate
-    margins = {f"gate_margin_{name}": m for name, m in gate.margin_log.items()}
-    return {
-        **margins,
-        "gate_max_outside": gate.max_outside,
-        "gate_min_valid_probability": gate.min_valid_probability,
-    }
+    return Tracked(store.uri, run_id, version, won, why)
 
 
 def _frame(workloads: Sequence[LabelledWorkload]) -> Any:
@@ -252,40 +175,58 @@ def _frame(workloads: Sequence[LabelledWorkload]) -> Any:
     return pandas.DataFrame(columns)
 
 
-def _log_curves(mlflow: Any, run_id: str, training: Training) -> None:
-    now_ms = int(time.time() * 1000)
-    curves = {
-        "round_train_rmse": training.curves.train_rmse,
-        "round_held_out_rmse": training.curves.held_out_rmse,
-    }
-    metrics = [
-        mlflow.entities.Metric(name, value, now_ms, step)
-        for name, curve in curves.items()
-        for step, value in enumerate(curve)
-    ]
-    client = mlflow.MlflowClient()
-    for start in range(0, len(metrics), _BATCH):
-        client.log_batch(run_id, metrics=metrics[start : start + _BATCH])
-
-
-def _log_files(
-    mlflow: Any, training: Training, audit_text: str, artifacts: Mapping[str, bytes]
+def _log_metrics(
+    store: Store, run_id: str, points: Iterable[tuple[str, int, float]]
 ) -> None:
-    mlflow.log_text(audit_text, "audit.txt")
-    mlflow.log_text(as_text(training.by_family), "evaluation/leave_one_family_out.txt")
-    mlflow.log_text(as_text(training.by_shape), "evaluation/leave_one_shape_out.txt")
-    importance = training.model.importance()
-    mlflow.log_dict(importance, "evaluation/feature_importance.json")
-    by_family = training.by_family
-    mlflow.log_figure(plots.speedup_figure(by_family), "plots/speedup.png")
-    mlflow.log_figure(plots.regret_figure(by_family), "plots/regret.png")
-    mlflow.log_figure(plots.importance_figure(importance), "plots/importance.png")
-    mlflow.log_text(training.model.card.to_json(), "model_card.json")
+    """Write metrics (name, step, value) in as few requests as MLflow takes."""
+    now_ms = int(time.time() * 1000)
+    metrics = [
+        store.mlflow.entities.Metric(name, value, now_ms, step)
+        for name, step, value in points
+    ]
+    for start in range(0, len(metrics), _BATCH):
+        store.client.log_batch(run_id, metrics=metrics[start : start + _BATCH])
+
+
+def _log_files(store: Store, files: Iterable[tuple[str, bytes]]) -> None:
+    """Write all files with one call: a server is asked once for each otherwise."""
     with tempfile.TemporaryDirectory() as folder:
-        for name, content in artifacts.items():
+        for name, content in files:
             path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-            mlflow.log_artifact(str(path), "published")
+        store.mlflow.log_artifacts(folder)
+
+
+def _log_fold(
+    store: Store,
+    parent: str,
+    experiment_id: str,
+    result: FoldResult,
+    rows: Sequence[Row],
+) -> None:
+    """One nested run: who was left out, errors by round, and what became of them."""
+    entities = store.mlflow.entities
+    mine = [row for row in rows if row["fold"] == result.fold.name]
+    run = store.client.create_run(
+        experiment_id,
+        run_name=f"fold {result.fold.name}".replace("fold fold", "fold"),
+        tags={
+            "mlflow.parentRunId": parent,
+            "kind": "fold",
+            "left_out": ", ".join(sorted({row["family"] for row in mine})),
+        },
+    )
+    run_id = run.info.run_id
+    margins = [
+        entities.Param(f"gate_margin_{group}", str(margin))
+        for group, margin in sorted(result.gate.margin_log.items())
+    ]
+    n_train = entities.Param("n_train_workloads", str(len(result.fold.train)))
+    store.client.log_batch(run_id, params=[n_train, *margins])
+    numbers = [(name, 0, value) for name, value in numbers_of(mine).items()]
+    _log_metrics(store, run_id, [*fold_curves(result), *numbers])
+    store.client.set_terminated(run_id)
 
 
 def _log_model(
@@ -304,6 +245,7 @@ def _log_model(
         ranker,
         name="ranker",
         signature=mlflow.models.infer_signature(example, output),
+        input_example=example,
         # Given, because inferring them starts a fresh interpreter: 3 s instead of 0.7.
         pip_requirements=[
             f"{name}=={versions[name]}" for name in ("xgboost", "numpy", "scikit-learn")
@@ -312,24 +254,22 @@ def _log_model(
     )
 
 
-def _crown(mlflow: Any, training: Training, version: str) -> tuple[bool, str]:
-    """Give the alias if this version beats the one that has it."""
-    client = mlflow.MlflowClient()
-    name = training.model.card.name
+def _stand(
+    store: Store, training: Training, version: str, tags: Mapping[str, str]
+) -> tuple[bool, str]:
+    """Make this version the challenger; the champion only where there is none.
+
+    Everything later is decided by `costmodel promote`.
+    """
+    client, name = store.client, training.model.card.name
     mine = Standing.of(training)
-    for key, value in mine.as_tags().items():
+    for key, value in {**tags, **mine.as_tags()}.items():
         client.set_model_version_tag(name, version, key, value)
-    holder = _holder(mlflow, client, name)
+    holder = version_of_alias(store, name, CHAMPION)
     theirs = Standing.from_tags(holder.tags) if holder is not None else None
-    won, why = beats(mine, theirs, holder.version if holder is not None else "")
-    if won:
+    won, why = beats(mine, theirs, str(holder.version) if holder is not None else "")
+    if holder is None:
         client.set_registered_model_alias(name, CHAMPION, version)
-    return won, why
-
-
-def _holder(mlflow: Any, client: mlflow.MlflowClient, name: str) -> Any:
-    """The version with the alias, or None."""
-    aliases = client.get_registered_model(name).aliases
-    if CHAMPION not in aliases:
-        return None
-    return client.get_model_version(name, str(aliases[CHAMPION]))
+        return True, why
+    client.set_registered_model_alias(name, CHALLENGER, version)
+    return False, f"{why}; challenger until `costmodel promote`" if won else why
