@@ -101,29 +101,32 @@ CLASS_GROUPS = ("dot", "mixed", "other")
 # of 103 recorded failures, and configs many times slower (H200, 2026-11).
 MIN_VALID_COMPILED = 0.3
 
-# Standard deviations over bags that a promise is lowered by. The bags differ in how
-# much each workload weighs, so a gain that hangs on a few kernels of another kind shows
-# as spread. On 65 left-out H200 workloads with dots nearly every pick that lost 10 %
-# had a spread of 0.05 to 0.18; at three times the spread and a margin of 0.1 one such
-# pick was left and 1.13x, at once the spread four and 1.12x (2026-11). Without dots the
-# spread says less, and three times it costs 0.02x.
-_SPREAD_WEIGHT = {"dot": 3.0, "mixed": 3.0, "other": 2.0}
+# Standard deviations over bags that a promise is lowered by, before the margin that
+# calibration finds for it. The bags differ in how much each workload weighs, so a gain
+# that hangs on a few kernels of another kind shows as spread. Of weights 0.5 to 3 for
+# dots and 1 to 2 for others, on 195 workloads of 18 development families: 43.8 % of
+# the log headroom and 0.5 % harm with these, 41.1 % with three for dots (2026-11).
+_SPREAD_WEIGHT = {"dot": 1.0, "mixed": 1.0, "other": 2.0}
 
 
 def class_group(schema: FeatureSchema) -> Callable[[FloatArray], list[str]]:
     """A function from feature rows to the class group whose margin applies.
 
     Three groups, because promises are broken for different reasons: "other" has no
-    dots; "dot" multiplies what it loads; "mixed" loads something narrower than what it
-    multiplies (packed weights, 8-bit caches), so that operands pass through registers,
-    which is where our estimate of registers was furthest off and the worst picks came
-    from (H200 corpus, 2026-11; design notes say the same of 37 other workloads).
+    dots; "dot" multiplies in a loop what it loads; "mixed" are products that no loop
+    pipelines as they are. Those load something narrower than what they multiply (packed
+    weights, 8-bit caches), so that operands pass through registers, or multiply outside
+    any loop, so that an accumulator lives for one product only. There our estimate of
+    registers is furthest off, and the worst picks came from there (H200 corpus,
+    2026-11; design notes say the same of 37 other workloads): a default of 255
+    registers and 8 spilled bytes was held to spill 70 registers.
     """
     narrowest = schema.index("w_itemsize_min")
     multiplied = schema.index("w_dot_itemsize")
+    n_loops = schema.index("w_n_loops")
 
     def group_of(rows: FloatArray) -> list[str]:
-        is_mixed = rows[:, narrowest] < rows[:, multiplied]
+        is_mixed = (rows[:, narrowest] < rows[:, multiplied]) | (rows[:, n_loops] == 0)
         dots = _is_dot(rows, schema)
         return [
             ("mixed" if mixed else "dot") if dot else "other"
