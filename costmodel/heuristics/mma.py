@@ -26,9 +26,10 @@ _SYNC_ON_GROUP_HARDWARE = 0.63
 # Data-centre Blackwell keeps mma.sync at about Ampere's rate: a quarter of its peak.
 _SYNC_ON_TCGEN05 = 0.25
 # An fp8 wgmma keeps about 14 bits while it adds, and Triton on Hopper never moves the
-# sum to full registers unless the kernel asks, which Helion cannot. On an H200 all 22
-# recorded attempts with it, sums of 128 to 8192, failed Helion's accuracy check against
-# full sums (helion 1.5.0, triton 3.6.0, 2026-11); none of 64 or fewer was recorded.
+# sum to full registers unless the kernel asks, which Helion cannot. On an H200 all 25
+# recorded attempts with it, sums of 128 to 8192, ended in an error though they compile:
+# Helion holds every config against the default's full sums (helion 1.5.0, triton
+# 3.6.0, 2026-11). None of 64 or fewer was recorded.
 EXACT_FP8_SUM = 64
 
 
