@@ -24,6 +24,9 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 # argparse has no public name for what `add_subparsers` returns.
 Commands: TypeAlias = Any
 
+# Registered name of the model that ships.
+MODEL_NAME = "helion-costmodel"
+
 EXIT_OK = 0
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -141,9 +144,51 @@ def _model_commands(commands: Commands) -> None:
     evaluate.add_argument("--json", action="store_true")
     evaluate.set_defaults(run="costmodel.cli_model:evaluate")
 
+    # Their options are read by the commands themselves.
+    for name, text in (
+        ("report", "write one page that shows how good the picks are"),
+        ("fine-tune", "train on the bundled corpus and your logs, if that helps you"),
+        ("monitor", "say when new logs or statistics have left the training"),
+    ):
+        command = commands.add_parser(name, help=text, add_help=False)
+        module, function = f"cli_{name.replace('-', '_')}", name.replace("-", "_")
+        command.set_defaults(run=f"costmodel.{module}:{function}", takes_rest=True)
+
+    _registry_commands(commands)
+
     ui = commands.add_parser("ui", help="open the MLflow page of your experiments")
     ui.add_argument("--port", type=int, default=5000)
     ui.set_defaults(run="costmodel.cli_model:ui")
+
+
+def _registry_commands(commands: Commands) -> None:
+    compared = commands.add_parser(
+        "compare", help="say what changed between two trainings, by workload"
+    )
+    compared.add_argument(
+        "run_a", metavar="RUN_A", help="the reference: a run id, champion, NAME/VERSION"
+    )
+    compared.add_argument("run_b", metavar="RUN_B")
+    compared.add_argument(
+        "--name", default=MODEL_NAME, help="whose alias a bare one is"
+    )
+    compared.add_argument("--plot", metavar="FILE", help="also draw it: .png, .svg")
+    compared.add_argument("--json", action="store_true")
+    compared.set_defaults(run="costmodel.cli_compare:compare")
+
+    promote = commands.add_parser(
+        "promote", help="make the challenger champion if it is better beyond noise"
+    )
+    promote.add_argument("--name", default=MODEL_NAME, help="registered model")
+    promote.add_argument(
+        "--recipe", metavar="FILE", help="whose bounds; default: the champion's recipe"
+    )
+    promote.add_argument("--dry-run", action="store_true", help="judge, move nothing")
+    promote.add_argument(
+        "--rollback", action="store_true", help="make the champion before champion"
+    )
+    promote.add_argument("--json", action="store_true")
+    promote.set_defaults(run="costmodel.cli_promote:promote")
 
 
 def _kernel_commands(commands: Commands) -> None:
