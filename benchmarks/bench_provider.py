@@ -59,7 +59,10 @@ def first_use() -> dict[str, float]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         environment["HELION_CACHE_DIR"] = folder
-        for _process in range(N_PROCESSES):
+        # As an installed package is: compiled to bytecode, by the first process here.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = f"{folder}/bytecode"
+        for process in range(1 + N_PROCESSES):
             done = subprocess.run(
                 [sys.executable, "-c", _FIRST],
                 capture_output=True,
@@ -68,8 +71,9 @@ def first_use() -> dict[str, float]:
                 env=environment,
             )
             (first, second), _reason = json.loads(done.stdout.splitlines()[-1])
-            firsts.append(1e3 * first)
-            seconds.append(1e3 * second)
+            if process > 0:
+                firsts.append(1e3 * first)
+                seconds.append(1e3 * second)
     first_ms, second_ms = statistics.median(firsts), statistics.median(seconds)
     return {
         "first pick, ms": first_ms,
