@@ -15,6 +15,7 @@ from rich.table import Table
 from costmodel import __version__
 from costmodel import helion_hook
 from costmodel.arguments import parse_argument
+from costmodel.autoload import ENABLE_VARIABLE
 from costmodel.errors import BindError
 from costmodel.errors import ModelNotFoundError
 from costmodel.explain import Explanation
@@ -207,6 +208,7 @@ def doctor_facts(model: str | None = None) -> dict[str, Any]:
         "model id": loaded.model_id if loaded is not None else _no_model(problem),
         "gpu": _gpu_line(),
         "disabled": f"yes, by {DISABLE_VARIABLE}" if is_disabled() else "no",
+        ENABLE_VARIABLE: os.environ.get(ENABLE_VARIABLE, "not set"),
         MODEL_VARIABLE: os.environ.get(MODEL_VARIABLE, "not set"),
     }
 
