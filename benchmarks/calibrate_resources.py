@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -27,13 +28,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.parquet as pq
 
+from costmodel.datasets.compiled_table import COMPILED_FILE
+from costmodel.datasets.compiled_table import has_compiled
 from costmodel.datasets.helion_log import read_logs
 from costmodel.datasets.store import Corpus
 from costmodel.datasets.store import is_corpus
 from costmodel.errors import UnreadableKernelError
 from costmodel.features.classify import classify
 from costmodel.features.extract import FeatureExtractor
+from costmodel.features.feasible import reasons
 from costmodel.features.graph import KernelGraph
 from costmodel.features.staging import make_staging_plan
 from costmodel.features.upper import shared_memory_upper
@@ -54,6 +59,7 @@ _N_DEVELOPMENT = 18
 class Compiled:
     """Configs of one workload and what the compiler said: float64[n] each."""
 
+    run_id: str
     kernel: str
     family: str
     record: WorkloadRecord
@@ -105,7 +111,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="folder for tables and plots")
     parser.add_argument("--allocations", type=Path, help="JSONL of allocate_shared.py")
     options = parser.parse_args()
-    found = list(estimates(compiled_of(options.source)))
+    compiled = list(compiled_of(options.source))
+    found = list(estimates(compiled))
     if not found:
         sys.exit(
             f"{options.source}: expected compiled facts (registers, shared memory), "
@@ -115,7 +122,11 @@ def main() -> None:
     if options.allocations is not None:
         from allocate_shared import judged  # beside this file
 
-        tables["allocations"] = judged(options.allocations)
+        tables["allocations"] = judged(
+            options.allocations, {one.run_id: one.record for one in compiled}
+        )
+    if has_compiled(options.source):
+        tables["refusals"] = refusals(options.source)
     text = as_markdown(tables)
     print(text)
     if options.output is not None:
@@ -144,7 +155,8 @@ def compiled_of(source: Path) -> Iterator[Compiled]:
             if i in configs
         ]
         kernel = run.side.kernel or run.record.kernel_name
-        yield from _with_facts(kernel, run.side.family or "", run.record, rows)
+        family = run.side.family or ""
+        yield from _with_facts(run.run_id, kernel, family, run.record, rows)
 
 
 def _of_corpus(corpus: Corpus) -> Iterator[Compiled]:
@@ -159,17 +171,22 @@ def _of_corpus(corpus: Corpus) -> Iterator[Compiled]:
             (config, *facts[one.run_id, one.run_ordinal, config_id])
             for config, config_id in zip(one.configs, one.config_ids, strict=True)
         ]
-        yield from _with_facts(one.record.kernel_name, one.family, one.record, rows)
+        name = one.record.kernel_name
+        yield from _with_facts(one.run_id, name, one.family, one.record, rows)
 
 
 def _with_facts(
-    kernel: str, family: str, record: WorkloadRecord, rows: Sequence[tuple[Any, ...]]
+    run_id: str,
+    kernel: str,
+    family: str,
+    record: WorkloadRecord,
+    rows: Sequence[tuple[Any, ...]],
 ) -> Iterator[Compiled]:
     known = [row for row in rows if None not in row]
     if known:
         configs, *facts = zip(*known, strict=True)
         smem, registers, local = (np.array(column, float) for column in facts)
-        yield Compiled(kernel, family, record, configs, smem, registers, local)
+        yield Compiled(run_id, kernel, family, record, configs, smem, registers, local)
 
 
 def estimates(compiled: Iterable[Compiled]) -> Iterator[Estimated]:
@@ -197,8 +214,38 @@ def estimates(compiled: Iterable[Compiled]) -> Iterator[Estimated]:
             registers_estimate=np.minimum(found.regs_per_thread, found.register_cap),
             spilled=one.local_bytes > 0,
             spill_score=found.regs_per_thread / found.register_cap,
-            refused=found.smem_floor_bytes > hardware.smem_per_cta_bytes,
+            refused=found.smem_bytes > hardware.smem_per_cta_bytes,
         )
+
+
+def refusals(corpus: Path) -> dict[str, dict[str, int]]:
+    """Limits predicted for configs that were compiled anew, by how that ended."""
+    stored = Corpus.load(corpus)
+    ended = {
+        (row["run_id"], row["config_id"]): row["status"]
+        for row in pq.read_table(corpus / COMPILED_FILE).to_pylist()
+    }
+    counts: dict[str, Counter[str]] = {}
+    for one in stored.workloads():
+        rows = [
+            (config, ended[one.run_id, name])
+            for config, name in zip(one.configs, one.config_ids, strict=True)
+            if (one.run_id, name) in ended
+        ]
+        if not rows:
+            continue
+        hardware = match_hardware(one.record.hardware).hardware
+        try:
+            graph = KernelGraph.from_record(one.record)
+            found = reasons(
+                FeatureExtractor(graph, hardware), [config for config, _ in rows]
+            )
+        except UnreadableKernelError:
+            continue
+        for (_, status), limits in zip(rows, found, strict=True):
+            named = " + ".join(limit.name.lower() for limit in limits) or "none"
+            counts.setdefault(status, Counter())[named] += 1
+    return {status: dict(found) for status, found in sorted(counts.items())}
 
 
 def development_families(families: Iterable[str]) -> set[str]:
@@ -320,6 +367,15 @@ def as_markdown(tables: Mapping[str, Any]) -> str:
         )
     if "allocations" in tables:
         lines += ["", *_allocation_lines(tables["allocations"])]
+    if "refusals" in tables:
+        lines += [
+            "",
+            "| compiled anew | limits that were predicted: configs |",
+            "|---|---|",
+        ]
+        for status, found in tables["refusals"].items():
+            words = ", ".join(f"{name}: {n}" for name, n in sorted(found.items()))
+            lines.append(f"| {status} | {words} |")
     return "\n".join(lines)
 
 

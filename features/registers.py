@@ -42,6 +42,11 @@ _ADDRESS_SHARE, _ADDRESS_SHARE_DOT = 0.45, 0.5
 _FRAGMENT_SHARE, _FRAGMENT_MOST = 0.5, 64.0
 # What every further copy of an unrolled body adds.
 _COPY_SHARE = 0.1
+# Columns of one warp-group MMA (PTX ISA), and what its instruction needs beside the
+# results: of 17 configs that ptxas 12.8 refused for registers and 310 that it took with
+# a cap of at most 128, 25 to 28 tells 16 of the 17 from all the 310.
+_GROUP_LEAST, _GROUP_MOST = 8.0, 256.0
+_GROUP_BESIDE = 26.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +182,20 @@ def _copies(launch: Launch) -> Sizes:
     for loop in launch.loops.values():
         most = np.maximum(most, np.where(loop.is_loop, loop.copies, 1.0))
     return most
+
+
+def instruction_registers(graph: KernelGraph, launch: Launch) -> Sizes:
+    """Registers that the widest warp-group MMA takes at once; 0 without one.
+
+    One instruction has 64 rows and up to 256 columns of 32-bit results over 128
+    threads; the assembler cannot split it (PTX ISA, wgmma.mma_async).
+    """
+    most = np.zeros(1)
+    if not launch.hardware.has_wgmma:
+        return most
+    for dot in graph.dots:
+        _, across = dot_warps(launch, dot)
+        columns = launch.tiles.dim(dot.n) / np.exp2(across.astype(np.float64))
+        results = np.clip(columns, _GROUP_LEAST, _GROUP_MOST) / 2.0
+        most = np.maximum(most, np.where(is_group(launch, dot), results, 0.0))
+    return np.where(most > 0.0, most + _GROUP_BESIDE, 0.0)

@@ -18,6 +18,7 @@ from costmodel.features.knobs import number
 from costmodel.features.launch import Launch
 from costmodel.features.liveness import LiveBytes
 from costmodel.features.liveness import LivePlan
+from costmodel.features.registers import instruction_registers
 from costmodel.features.registers import register_need
 from costmodel.features.shared import shared_memory
 from costmodel.features.staging import StagingPlan
@@ -42,13 +43,12 @@ class Resources:
     Attributes:
         threads: Threads of one program.
         smem_bytes: Shared memory of one program.
-        smem_floor_bytes: Its surer part, by which configs are refused: changes of
-            layout count only in kernels with a dot.
         pipelined_bytes: Of it, buffers that stages multiply.
         stage_bytes: Bytes of one stage of the loop with the largest buffers.
         stages: Stages of that loop.
         regs_per_thread: Estimated need, not cut off at the hardware's limit.
         register_cap: Registers that a thread may have.
+        instruction_registers: Registers that one instruction needs at once.
         spill_registers: Registers a thread needs beyond what it may have.
         loop_spill_registers: The same inside loops, where every trip pays for it.
         spilled_bytes: As `spill_registers` for the whole program, in bytes.
@@ -62,12 +62,12 @@ class Resources:
 
     threads: Sizes
     smem_bytes: Sizes
-    smem_floor_bytes: Sizes
     pipelined_bytes: Sizes
     stage_bytes: Sizes
     stages: Sizes
     regs_per_thread: Sizes
     register_cap: Sizes
+    instruction_registers: Sizes
     spill_registers: Sizes
     loop_spill_registers: Sizes
     spilled_bytes: Sizes
@@ -116,12 +116,12 @@ def estimate_resources(
     return Resources(
         threads=_full(threads, n),
         smem_bytes=_full(smem, n),
-        smem_floor_bytes=_full(shared.floor, n),
         pipelined_bytes=_full(shared.ring, n),
         stage_bytes=_full(shared.stage, n),
         stages=_full(shared.stages, n),
         regs_per_thread=_full(need, n),
         register_cap=_full(cap, n),
+        instruction_registers=_full(instruction_registers(graph, launch), n),
         spill_registers=_full(spill, n),
         loop_spill_registers=_full(np.maximum(0.0, loop_spill), n),
         spilled_bytes=_full(spill * threads * 4.0, n),

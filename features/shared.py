@@ -35,14 +35,12 @@ class SharedMemory:
 
     Attributes:
         total: Best estimate.
-        floor: Without changes of layout of kernels that have no dot.
         ring: Buffers that stages multiply.
         stage: Bytes of one stage of them.
         stages: Stages of that loop.
     """
 
     total: Sizes
-    floor: Sizes
     ring: Sizes
     stage: Sizes
     stages: Sizes
@@ -53,7 +51,7 @@ def shared_memory(launch: Launch, plan: StagingPlan) -> SharedMemory:
     tiles, loops = launch.tiles, launch.loops
     kept = _kept_stores(launch)
     zero = np.zeros(tiles.n)
-    total, floor, best, stage, stages = zero, zero, zero, zero, np.ones(tiles.n)
+    total, best, stage, stages = zero, zero, zero, np.ones(tiles.n)
     for one in plan.loops:
         how = loops[one.graph_id]
         innermost = np.ones(1, dtype=np.bool_)
@@ -67,7 +65,6 @@ def shared_memory(launch: Launch, plan: StagingPlan) -> SharedMemory:
             resident = resident + launch.size(tile)
         applies = np.ones(1, dtype=np.bool_) if one.is_grid else how.is_loop
         need = ring + np.where(applies, resident + passing, 0.0)
-        floor = np.maximum(floor, need)
         if one.is_grid and not launch.graph.dots:
             need = np.maximum(need, ring + launch.scratch.largest())
         total = np.maximum(total, need)
@@ -76,7 +73,7 @@ def shared_memory(launch: Launch, plan: StagingPlan) -> SharedMemory:
         stage = np.where(larger, one_stage, stage)
         stages = np.where(larger, how.stages, stages)
     always = sum(kept.values(), np.zeros(1))
-    return SharedMemory(total + always, floor + always, best, stage, stages)
+    return SharedMemory(total + always, best, stage, stages)
 
 
 def _ring(

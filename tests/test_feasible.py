@@ -52,6 +52,26 @@ def test_a_broken_limit_is_named(
     assert limit in found
 
 
+@pytest.mark.parametrize(
+    ("sizes", "knobs", "fits"),
+    [
+        # A thread of 16 warps has 128 registers, and 64 x 256 results take them all.
+        ([256, 256, 64], {"num_warps": 16, "num_stages": 2}, False),
+        ([128, 256, 64], {"num_warps": 16, "num_stages": 2}, True),
+        ([256, 256, 64], {"num_warps": 8, "num_stages": 2}, True),
+        ([64, 16, 64], {"num_warps": 4, "maxnreg": 32}, False),
+        ([64, 8, 64], {"num_warps": 4, "maxnreg": 32}, True),
+        ([32, 256, 64], {"num_warps": 4, "maxnreg": 32}, True),  # no warp-group MMA
+    ],
+)
+def test_one_instruction_must_find_its_registers(
+    sizes: list[int], knobs: dict[str, int], fits: bool
+) -> None:
+    # As ptxas 12.8 refused (C7602) or took such configs for sm90.
+    (found,) = reasons(_extractor("product"), [{"block_sizes": sizes, **knobs}])
+    assert (Limit.INSTRUCTION not in found) == fits
+
+
 def test_staging_needs_a_buffer_less_without_warp_group_mma() -> None:
     # 40960 bytes a stage: six buffers exceed 227 KiB, five do not; ran on an H200.
     extractor = _extractor("product")
