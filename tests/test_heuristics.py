@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import itertools
+import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import parity_kernels
@@ -285,6 +289,41 @@ def test_powers_of_two_enclose(value: float) -> None:
     low, high = power_below(value), power_above(value)
     assert low & (low - 1) == 0 and high & (high - 1) == 0
     assert low <= max(1.0, value) <= high < 4 * max(1.0, value)
+
+
+_SIDES = st.sampled_from([16, 32, 64, 128])
+_CONFIGS = st.fixed_dictionaries(
+    {
+        "block_sizes": st.lists(_SIDES, min_size=2, max_size=2),
+        "num_warps": st.sampled_from([1, 4, 8]),
+        "num_stages": st.integers(1, 6),
+        "indexing": st.lists(
+            st.sampled_from(["pointer", "tensor_descriptor"]), min_size=2, max_size=2
+        ),
+    }
+)
+
+
+@given(one=_CONFIGS, other=_CONFIGS)
+@settings(max_examples=50, deadline=None)
+def test_the_bench_matches_by_a_distance(one: Config, other: Config) -> None:
+    """What stands for a proposal that was never recorded is near in every knob."""
+    apart = _bench().distance(one, other, [])
+    assert apart == pytest.approx(_bench().distance(other, one, []))
+    assert (apart == 0) == (one == other)
+    wider = {**one, "block_sizes": [2 * one["block_sizes"][0], one["block_sizes"][1]]}
+    assert _bench().distance(one, wider, []) == pytest.approx(1.0)
+
+
+@functools.cache
+def _bench() -> ModuleType:
+    path = Path(__file__).parent.parent / "benchmarks" / "bench_heuristics.py"
+    spec = importlib.util.spec_from_file_location("bench_heuristics", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_every_access_of_a_slot_has_its_emission_order() -> None:
