@@ -23,11 +23,11 @@ BASE = (
     "x1",
     "x2",
 )
-WORKLOAD = ("w_n_dots", "w_itemsize_min", "w_dot_itemsize", "w_0", "w_1")
+WORKLOAD = ("w_n_dots", "w_itemsize_min", "w_dot_itemsize", "w_n_loops", "w_0", "w_1")
 
 
 def make_schema(version: int = 1) -> FeatureSchema:
-    """A schema of 19 features; another version, another hash."""
+    """A schema of 20 features; another version, another hash."""
     return FeatureSchema(
         (
             *(Feature(name, "", "base") for name in BASE),
@@ -108,7 +108,7 @@ def _make_workload(
     smem = rng.uniform(0.0, 0.9, n_configs)
     base = np.column_stack([analytic, warps, persistent, smem, x]).astype(np.float32)
     drawn = rng.uniform(0, 4, size=2)
-    facts = np.array([float(has_dots), 2.0, 2.0 * has_dots, *drawn])
+    facts = np.array([float(has_dots), 2.0, 2.0 * has_dots, 1.0, *drawn])
     workload = np.tile(facts.astype(np.float32), (n_configs, 1))
     features = np.concatenate([base, base - base[0], workload], axis=1)
     configs = tuple({"index": i, "family": family} for i in range(n_configs))
