@@ -49,6 +49,7 @@ def page(data: Json) -> str:
         f"configs, on {escape(gpus)}. Protocol: {escape(about['protocol'])}; no model "
         "saw the family that it is judged on.</p></header>",
         _headline(data),
+        f'<p class="reading">{escape(data["reading"])}</p>',
         _classes(data),
         _every_workload(data),
         _worst(data),
@@ -155,14 +156,20 @@ def _gate(gate: Json) -> str:
         f"{head}<p>Where Helion has a rule the gate let the pick through in "
         f"{gate['n_acted']} of {gate['n']} workloads "
         f"({gate['n_acted'] / gate['n']:.0%}): {gate['n_acted_faster']} faster beyond "
-        f"noise, {gate['n_acted_harmed']} slower, {times(gate['acted_speedup'])} in "
-        f"the mean. It held back {gate['n_held']}: that spared {gate['n_spared']} from "
-        f"a slower config ({times(gate['spared_speedup'])}) and missed "
-        f"{gate['n_missed']} faster ones ({times(gate['missed_speedup'])}).</p>"
+        f"noise, {gate['n_acted_harmed']} slower"
+        f"{_mean(gate['n_acted'], gate['acted_speedup'])}. It held back "
+        f"{gate['n_held']}, where the model's first choice would have been slower in "
+        f"{gate['n_spared']}{_mean(gate['n_spared'], gate['spared_speedup'])} and "
+        f"faster in {gate['n_missed']}"
+        f"{_mean(gate['n_missed'], gate['missed_speedup'])}.</p>"
         f"{bars(ways, axis, 'name')}"
         '<p class="note">A perfect gate takes the model\'s first choice exactly where '
         f"that is faster.</p>{reasons}"
     )
+
+
+def _mean(n: int, speedup: float) -> str:
+    return f" ({times(speedup)} in the mean)" if n else ""
 
 
 def _reasons(reasons: Sequence[Json]) -> str:

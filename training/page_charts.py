@@ -15,7 +15,10 @@ from typing import Any
 
 Json = dict[str, Any]
 
-_TICKS = (0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+_SPEEDUPS = (0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+_MICROSECONDS = tuple(
+    step * 10.0**power for power in range(-1, 7) for step in (1.0, 2.0, 5.0)
+)
 # Closer than this share of the axis two tick labels touch on a phone.
 _TICK_DISTANCE = 0.11
 
@@ -39,9 +42,9 @@ class LogAxis:
         share = math.log(value / self.low) / math.log(self.high / self.low)
         return min(1.0, max(0.0, share))
 
-    def ticks(self) -> list[float]:
-        """Round speed-ups inside, far enough apart, 1 always among them."""
-        inside = [one for one in _TICKS if self.low <= one <= self.high]
+    def ticks(self, round_values: Sequence[float] = _SPEEDUPS) -> list[float]:
+        """Round values inside, far enough apart, 1 always among them if inside."""
+        inside = [one for one in round_values if self.low <= one <= self.high]
         kept: list[float] = []
         for one in sorted(inside, key=lambda tick: (tick != 1.0, -tick)):
             if all(abs(self.at(one) - self.at(old)) >= _TICK_DISTANCE for old in kept):
@@ -160,16 +163,13 @@ def _scatter(points: Sequence[Json], width: int, height: int, kind: str) -> str:
             f'y1="{y:.1f}" y2="{y:.1f}"/>'
             f'<text class="end" x="{left - 6:.1f}" y="{y + 4:.1f}">{tick:g}x</text>'
         )
-    decades = range(
-        math.ceil(math.log10(x_axis.low)), math.floor(math.log10(x_axis.high)) + 1
-    )
-    for power in decades:
-        x = x_of(10.0**power)
+    for tick in x_axis.ticks(_MICROSECONDS):
+        x = x_of(tick)
         lines.append(
             f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" '
             f'y1="{top:.1f}" y2="{bottom:.1f}"/>'
             f'<text class="middle" x="{x:.1f}" y="{bottom + 18:.1f}">'
-            f"{_decade(power)}</text>"
+            f"{_short_micros(tick)}</text>"
         )
     lines.append(
         f'<text class="middle axis" x="{(left + right) / 2:.1f}" '
@@ -187,8 +187,8 @@ def _scatter(points: Sequence[Json], width: int, height: int, kind: str) -> str:
     )
 
 
-def _decade(power: int) -> str:
-    return f"{10.0 ** (power - 3):g} ms" if power >= 3 else f"{10.0**power:g} us"
+def _short_micros(value: float) -> str:
+    return f"{value / 1000.0:g} ms" if value >= 1000.0 else f"{value:g} us"
 
 
 def _mark(one: Json, x: float, y: float, y_of: Any) -> str:

@@ -8,21 +8,25 @@ the workloads they are asked about.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from costmodel.datasets.workload_data import WorkloadData
 from costmodel.features.schema import FeatureSchema
 from costmodel.training.crossfit import FoldResult
 from costmodel.training.judge import GATED
 from costmodel.training.judge import UNGATED
 from costmodel.training.judge import Evaluation
 from costmodel.training.judge import JudgedWorkload
+from costmodel.training.label import labelled_id
 from costmodel.training.metrics import bootstrap_interval
 from costmodel.training.metrics import geomean
 from costmodel.training.page_explain import explained
+from costmodel.training.table import reading
 from costmodel.training.train import library_versions
 from costmodel.types import PickSource
 
@@ -59,6 +63,7 @@ def page_data(
         "page_format": PAGE_FORMAT,
         "provenance": _provenance(evaluation, schema, corpus_digest, facts or {}),
         "headline": _headline(evaluation),
+        "reading": _reading(evaluation),
         "classes": [
             _group(evaluation, name, promoted)
             for promoted in (True, False)
@@ -75,6 +80,19 @@ def page_data(
         "gate": _gate(judged),
         "coverage": _coverage(judged),
         "importance": _importance(results, schema),
+    }
+
+
+def shape_labels(recorded: Iterable[WorkloadData]) -> dict[str, str]:
+    """Shapes and dtypes in words, by the id of the labelled workload."""
+    return {
+        labelled_id(one): " ".join(
+            f"{dtype.removeprefix('torch.')}{list(shape)}"
+            for dtype, shape in zip(
+                one.record.dtypes, one.record.input_shapes, strict=False
+            )
+        )
+        for one in recorded
     }
 
 
@@ -137,6 +155,11 @@ def _headline(evaluation: Evaluation) -> list[Json]:
         for rule, promoted in parts
     ]
     return [one for one in found if one["n"]]
+
+
+def _reading(evaluation: Evaluation) -> str:
+    """What the numbers do and do not show; the table's own words, but its legend."""
+    return " ".join(reading(evaluation).splitlines()[:-1])
 
 
 def _group(evaluation: Evaluation, name: str, promoted: bool) -> Json:

@@ -26,7 +26,7 @@ p{margin:4px 0 14px;max-width:72ch}
 .lead,.note,small{color:var(--soft)}
 small{font-size:.8rem}
 code{font:.85em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,290px),1fr));
+.tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,290px),1fr));
 gap:14px;margin:20px 0 8px}
 .tile{background:var(--card);border:1px solid var(--line);border-radius:10px;
 padding:16px 18px}
@@ -77,6 +77,7 @@ border:1px solid var(--line);border-radius:10px}
 .narrow{display:none!important}
 .legend{display:flex;flex-wrap:wrap;gap:4px 18px;margin:8px 0 12px;font-size:.88rem;
 color:var(--soft);padding:0;list-style:none}
+.reading{border-left:3px solid var(--known);padding-left:12px}
 .legend svg{width:14px;height:14px;vertical-align:-2px;margin-right:5px}
 details{background:var(--card);border:1px solid var(--line);border-radius:10px;
 margin:10px 0;padding:0 16px}
@@ -91,6 +92,7 @@ summary .right{margin-left:auto;font-weight:600}
 gap:8px 32px}
 table{border-collapse:collapse;width:100%;font-size:.88rem}
 th{font-weight:600;color:var(--soft);text-align:left}
+td,th{overflow-wrap:break-word}td code{overflow-wrap:anywhere}
 th,td{padding:4px 8px 4px 0;border-bottom:1px solid var(--faint);vertical-align:top}
 td.n,th.n{text-align:right;white-space:nowrap}
 .map{border-collapse:separate;border-spacing:2px}
