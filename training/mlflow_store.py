@@ -93,7 +93,7 @@ def opened(root: Path | str | None = None, lost: str = "") -> Iterator[Store]:
             mlflow.set_tracking_uri(uri)
             mlflow.set_experiment(EXPERIMENT)
             yield Store(without_credentials(uri), mlflow, mlflow.MlflowClient())
-    except CostModelError:
+    except (CostModelError, AssertionError):
         raise
     except Exception as error:
         # MLflow, SQLAlchemy, alembic and the network raise dozens of types here; none

@@ -24,9 +24,9 @@ def as_toml(recipe: Recipe) -> str:
 
 def _written(value: object) -> str:
     if isinstance(value, Mapping):
-        items = [f"{json.dumps(str(k))} = {_written(v)}" for k, v in value.items()]
+        items = [f"{_written(str(k))} = {_written(v)}" for k, v in value.items()]
         return "{" + ", ".join(items) + "}"
     if isinstance(value, tuple):
         return "[" + ", ".join(map(_written, value)) + "]"
     # JSON's texts and numbers are TOML's too, but for the escape of a lone DEL.
-    return json.dumps(value).replace("\x7f", "\\u007f")
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
