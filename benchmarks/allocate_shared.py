@@ -69,11 +69,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="visits to each kernel")
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--dots", action="store_true", help="only kernels with dots")
     options = parser.parse_args()
     hardware = load_hardware(options.gpu)
     stop_after_allocation()
     end = time.monotonic() + options.seconds
     runs, _audit = read_logs(sorted(options.logs.rglob("*.csv")))
+    if options.dots:
+        runs = [run for run in runs if has_dot(run)]
     with options.output.open("a", encoding="utf-8") as file:
         for run, tag, config in built(runs, options.rounds, options.seed):
             if time.monotonic() > end:
@@ -90,6 +93,11 @@ def main() -> None:
             file.flush()
 
 
+def has_dot(run: RecordedRun) -> bool:
+    """Whether a run's kernel has a matrix product."""
+    return run.record is not None and bool(KernelGraph.from_record(run.record).dots)
+
+
 def built(
     runs: Sequence[RecordedRun], rounds: int, seed: int
 ) -> Iterator[tuple[RecordedRun, str, Config]]:
@@ -100,7 +108,9 @@ def built(
         if run.side is not None and run.side.kernel and run.record is not None:
             by_kernel.setdefault(run.side.kernel, []).append(run)
     for visit in range(rounds):
-        for kernel in sorted(by_kernel):
+        kernels = sorted(by_kernel)
+        chance.shuffle(kernels)
+        for kernel in kernels:
             run = by_kernel[kernel][visit % len(by_kernel[kernel])]
             failed = [a.config for a in run.attempts if a.status is Status.ERROR]
             ran = [a.config for a in run.attempts if a.status is Status.OK]

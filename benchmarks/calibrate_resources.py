@@ -18,6 +18,7 @@ import argparse
 import json
 import sys
 from collections import Counter
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -109,16 +110,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", type=Path, help="folder of logs, or a corpus")
     parser.add_argument("--output", type=Path, help="folder for tables and plots")
+    parser.add_argument("--without", type=Path, help="leave out its kernels")
     parser.add_argument("--allocations", type=Path, help="JSONL of allocate_shared.py")
     options = parser.parse_args()
     compiled = list(compiled_of(options.source))
+    development = development_families(one.family for one in compiled)
+    if options.without is not None:
+        known = {one.record.kernel_name for one in compiled_of(options.without)}
+        compiled = [one for one in compiled if one.record.kernel_name not in known]
     found = list(estimates(compiled))
     if not found:
         sys.exit(
             f"{options.source}: expected compiled facts (registers, shared memory), "
             "found none: record logs with `costmodel collect`"
         )
-    tables = summary(found)
+    tables = summary(found, development)
     if options.allocations is not None:
         from allocate_shared import judged  # beside this file
 
@@ -254,9 +260,8 @@ def development_families(families: Iterable[str]) -> set[str]:
     return {str(name) for name in drawn[:_N_DEVELOPMENT]}
 
 
-def summary(found: Sequence[Estimated]) -> dict[str, Any]:
-    """All tables as plain data."""
-    development = development_families(one.family for one in found)
+def summary(found: Sequence[Estimated], development: Collection[str]) -> dict[str, Any]:
+    """All tables as plain data, for all families, those of development, the others."""
     halves = {
         "all": list(found),
         "development": [one for one in found if one.family in development],

@@ -26,7 +26,7 @@ _SEED = 0
 
 
 def write_plots(found: Sequence[Estimated], folder: Path) -> list[Path]:
-    """Write `shared_memory.png`, `registers.png` and `spills.png`."""
+    """Write `resources_shared_memory.png`, `_registers.png` and `_spills.png`."""
     made: dict[str, Callable[[Sequence[Estimated]], Figure]] = {
         "shared_memory": shared_figure,
         "registers": register_figure,
@@ -34,7 +34,7 @@ def write_plots(found: Sequence[Estimated], folder: Path) -> list[Path]:
     }
     paths = []
     for name, make in made.items():
-        path = folder / f"{name}.png"
+        path = folder / f"resources_{name}.png"
         make(found).savefig(path)
         paths.append(path)
     return paths
