@@ -76,7 +76,7 @@ def _loop_bytes(launch: Launch, loop: LoopPlan) -> Sizes:
     total, n_buffers = np.zeros(1), 0
     for one in loop.loads:
         in_pipeline = (one.level is not None) | (own > 1.0)
-        depth = np.where(in_pipeline & is_loop, depth_of_all, 0.0)
+        depth: Sizes = np.where(in_pipeline & is_loop, depth_of_all, 0.0)
         active = active_weight(launch.graph, launch.tiles, one.index) > 0.0
         size = launch.size(one.tile) + _BARRIER_BYTES
         passes = np.where(launch.uses_descriptor(one.index), 1.0, 0.0)
@@ -86,9 +86,9 @@ def _loop_bytes(launch: Launch, loop: LoopPlan) -> Sizes:
         region = launch.graph.regions[access.graph_id]
         if access.kind is OpKind.LOAD and region.kind is RegionKind.ROLLED:
             depth = np.where((own > 1.0) & is_loop, depth_of_all, 1.0)
-            active = active_weight(launch.graph, launch.tiles, index)
+            weight = active_weight(launch.graph, launch.tiles, index)
             size = launch.tiles.numel(access.shape) * float(access.itemsize)
-            total = total + active * depth * (size + _BARRIER_BYTES)
+            total = total + weight * depth * (size + _BARRIER_BYTES)
     for tile in loop.resident:
         total, n_buffers = total + launch.size(tile), n_buffers + 1
     operands = np.zeros(1)
