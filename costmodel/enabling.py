@@ -145,6 +145,7 @@ class _Decider:
     def __init__(self, answerer: Answerer, user_lists: bool) -> None:
         self._answerer = answerer
         self._user_lists = user_lists
+        self._said = False
 
     def __call__(self, bound: Any, args: Sequence[object]) -> Config | None:
         try:
@@ -156,8 +157,15 @@ class _Decider:
             return None
 
     def _decide(self, bound: Any, args: Sequence[object]) -> Config | None:
-        if is_disabled() or helion_hook.refusal(bound) is not None:
-            self._leave(bound, "switched off, or nothing for us")
+        if is_disabled():
+            self._leave(bound, "switched off")
+            return None
+        refusal = helion_hook.refusal(bound)
+        if refusal is not None:
+            if refusal.code is ReasonCode.UNSUPPORTED_HELION and not self._said:
+                self._said = True
+                log.info("costmodel: Helion goes on alone: %s", refusal.detail)
+            self._leave(bound, refusal.detail)
             return None
         situation = helion_hook.situation_of(bound)
         plan = plan_for(situation, user_lists=self._user_lists)

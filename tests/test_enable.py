@@ -24,6 +24,7 @@ from costmodel import autoload
 from costmodel import helion_hook
 from costmodel.enabling import Action
 from costmodel.enabling import plan_for
+from costmodel.helion_hook import support
 from costmodel.provider import Provider
 from costmodel.types import Config
 
@@ -145,6 +146,21 @@ def test_one_line_for_a_kernel_and_silence_afterwards(
     assert len(lines) == 1
     assert lines[0].startswith("costmodel: twice: learned (gain_certain, 1.50x")
     assert costmodel.stats() == {"gain_certain": 4}
+
+
+def test_an_unknown_helion_goes_on_alone_and_is_named_once(
+    one: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    versions = {**helion_hook.installed_versions(), "helion": "9.9.9"}
+    monkeypatch.setattr(support, "installed_versions", lambda: versions)
+    costmodel.enable()
+    with caplog.at_level(logging.INFO, logger="costmodel"):
+        for rows in (64, 128):
+            kernel = one.kernel(autotune_effort="none")
+            assert one.call(kernel, one.args((rows, 4096)))["num_warps"] == 4
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "costmodel"]
+    assert "9.9.9" in line
+    assert costmodel.stats() == {"stepped_aside": 2}
 
 
 def test_threads_get_the_same_answer_and_ask_once_for_a_kernel(
