@@ -86,12 +86,21 @@ def test_a_wrapper_around_ours_is_not_torn_off(
     def theirs(self: Any, args: Any) -> None:
         ours(self, args)
 
-    monkeypatch.setattr(BoundKernel, METHOD, theirs)
-    costmodel.disable()
-    assert vars(BoundKernel)[METHOD] is theirs
-    kernel = one.kernel(autotune_effort="none")
-    assert one.call(kernel, one.args(SHAPE))["num_warps"] == 4
-    monkeypatch.setattr(BoundKernel, METHOD, before)
+    try:
+        setattr(BoundKernel, METHOD, theirs)
+        costmodel.disable()
+        assert vars(BoundKernel)[METHOD] is theirs
+        kernel = one.kernel(autotune_effort="none")
+        assert one.call(kernel, one.args(SHAPE))["num_warps"] == 4
+        # Enabled again, only the new wrapper asks.
+        costmodel.enable()
+        again = one.kernel(autotune_effort="none")
+        assert one.call(again, one.args(SHAPE))["num_warps"] == 2
+        assert costmodel.stats() == {"gain_certain": 1}
+        costmodel.disable()
+        assert vars(BoundKernel)[METHOD] is theirs
+    finally:
+        setattr(BoundKernel, METHOD, before)
 
 
 def test_predictions_leave_no_trace_in_helions_cache(

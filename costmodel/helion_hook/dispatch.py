@@ -114,7 +114,8 @@ def _wrap(module: ModuleType) -> None:
 
     @functools.wraps(original)
     def ensure_config_exists(self: Any, args: Sequence[object]) -> None:
-        decide = _decide
+        # A former wrapper of ours, which somebody wrapped, only passes on.
+        decide = _decide if _wrapper is ensure_config_exists else None
         if decide is not None and self._config is None:
             values = self.kernel.normalize_args(*args)
             config = decide(self, values)
