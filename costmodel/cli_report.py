@@ -63,10 +63,7 @@ def report(arguments: argparse.Namespace) -> int:
             f"expected a folder to write {output.name} into, found no {output.parent}: "
             "make it or pass another --output"
         )
-    if arguments.numbers:
-        data = _read(Path(arguments.numbers))
-    else:
-        data = _judged(arguments)
+    data = _read(Path(arguments.numbers)) if arguments.numbers else _judged(arguments)
     write_atomically(output, _drawn(data, arguments.numbers or "the evaluation"))
     if arguments.json:
         print(json.dumps(data, indent=1, allow_nan=False))

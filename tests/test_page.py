@@ -26,7 +26,7 @@ from costmodel.training.page_data import page_data
 from costmodel.training.page_explain import changed_knobs
 
 QUICK = FitSettings(n_bags=2, n_trees=15, n_validity_trees=8, learning_rate=0.3)
-HOSTILE = '<script>alert(1)</script>"\'&'
+HOSTILE = "<script>alert(1)</script>\"'&"
 BROWSERS = (
     "chromium",
     "chromium-browser",

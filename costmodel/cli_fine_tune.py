@@ -1,0 +1,221 @@
+"""`costmodel fine-tune`: the bundled corpus and your own logs, if that helps you."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from costmodel.cli_data import TABLE_WIDTH_COLUMNS
+from costmodel.cli_model import _compiled
+from costmodel.cli_model import _git_commit
+from costmodel.cli_model import _recorded
+from costmodel.datasets import store
+from costmodel.datasets.workload_data import WorkloadData
+from costmodel.errors import CorruptRecordError
+from costmodel.errors import NotEnoughDataError
+from costmodel.features.schema import SCHEMA
+from costmodel.training.comparison import Comparison
+from costmodel.training.fine_tune import WEIGHTS
+from costmodel.training.fine_tune import FineTuned
+from costmodel.training.fine_tune import fine_tune as fine_tuned
+from costmodel.training.fit import FitSettings
+from costmodel.training.label import label_all
+from costmodel.training.labelled import LabelledWorkload
+from costmodel.training.publish import publish
+
+BUNDLED = "bundled"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="costmodel fine-tune",
+        description="Train on a base corpus and your own logs. Kernels and shapes of "
+        "yours are left out crosswise and compared before and after, and so are the "
+        "families of the base; what is published is never worse at either.",
+    )
+    parser.add_argument("logs", nargs="+", help="your Helion logs or corpus folders")
+    parser.add_argument(
+        "--base",
+        action="append",
+        metavar="DIR",
+        help="corpora or logs to start from (default: bundled, the corpus that the "
+        "shipped model learned from)",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        default="build/fine-tuned",
+        help="where the model is published (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--weight",
+        type=float,
+        metavar="W",
+        help="a workload of yours counts as W of the base (default: "
+        f"{', then '.join(f'{one:g}' for one in WEIGHTS)} if that hurts)",
+    )
+    parser.add_argument("--name", default="helion-costmodel", help="model name")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def bundled_corpora() -> list[str]:
+    """Corpora that lie beside the package: those of a checkout, none of a wheel's.
+
+    Raises:
+        CorruptRecordError: There are none.
+    """
+    folder = Path(store.__file__).resolve().parent / "corpora"
+    found = sorted(str(one) for one in folder.glob("*") if store.is_corpus(one))
+    if not found:
+        raise CorruptRecordError(
+            f"expected the bundled corpus under {folder}, found none (wheels carry the "
+            "model and not its data): name a corpus with --base"
+        )
+    return found
+
+
+def fine_tune(arguments: argparse.Namespace) -> int:
+    """Combine, compare, publish what does not hurt."""
+    parser = _parser()
+    arguments = parser.parse_args(arguments.rest)
+    if arguments.weight is not None and not 0.0 < arguments.weight <= 100.0:
+        parser.error("--weight: expected a number above 0 and up to 100")
+    given = arguments.base or [BUNDLED]
+    base_paths = [
+        path
+        for one in given
+        for path in (bundled_corpora() if one == BUNDLED else [one])
+    ]
+    # The user's first: what is wrong with them is said before minutes of labelling.
+    mine_recorded, _, _ = _recorded(arguments.logs)
+    mine = _labelled(mine_recorded, arguments.logs)
+    base_recorded, _, _ = _recorded(base_paths)
+    base = _labelled(base_recorded, base_paths)
+    _, digest, _ = _recorded([*base_paths, *arguments.logs])
+    print(
+        f"fine-tuning {len(base)} workloads with {len(mine)} of yours ...",
+        file=sys.stderr,
+    )
+    made = fine_tuned(
+        base,
+        mine,
+        SCHEMA,
+        digest,
+        FitSettings(seed=arguments.seed),
+        weights=WEIGHTS if arguments.weight is None else (arguments.weight,),
+        name=arguments.name,
+        git_commit=_git_commit(),
+        compiled=_compiled(
+            [*base_paths, *arguments.logs], [*base_recorded, *mine_recorded]
+        ),
+    )
+    path = publish(made.training, arguments.output)
+    facts = _facts(made, path)
+    if arguments.json:
+        print(json.dumps(facts, indent=2, allow_nan=False))
+        return 0
+    _show(made, facts)
+    return 0
+
+
+def _labelled(
+    recorded: Sequence[WorkloadData], paths: Sequence[str]
+) -> tuple[LabelledWorkload, ...]:
+    found = label_all(recorded)
+    for reason in found.skipped:
+        print(f"costmodel: left out: {reason}", file=sys.stderr)
+    if not found.workloads:
+        raise NotEnoughDataError(
+            f"{', '.join(paths)}: expected workloads to train on, found none that can "
+            "be used: see `costmodel audit`"
+        )
+    return found.workloads
+
+
+def _facts(made: FineTuned, path: Path) -> dict[str, Any]:
+    return {
+        "model": str(path),
+        "model_id": made.training.model.model_id,
+        "weight": made.weight,
+        "n_mine": made.n_mine,
+        "n_replaced": made.n_replaced,
+        "n_repeated": made.n_repeated,
+        "attempts": [
+            {
+                "weight": one.weight,
+                "refusal": one.refusal,
+                "comparisons": [each.as_json() for each in one.comparisons],
+            }
+            for one in made.attempts
+        ],
+    }
+
+
+def _show(made: FineTuned, facts: dict[str, Any]) -> None:
+    console = Console(width=TABLE_WIDTH_COLUMNS)
+    for attempt in made.attempts:
+        console.print(_table(attempt.weight, attempt.comparisons))
+        if attempt.refusal:
+            print(f"weight {attempt.weight:g} is not kept: {attempt.refusal}")
+        else:
+            _show_changes(attempt.comparisons)
+    if not any(one.pairs for a in made.attempts for one in a.comparisons[:-1]):
+        print(
+            "Your kernels cannot be left out crosswise: that takes two kernels, or two "
+            "shapes of one. What is shown is only that others are not hurt."
+        )
+    if made.n_replaced or made.n_repeated:
+        print(
+            f"{made.n_replaced} workloads of the base were replaced by yours, "
+            f"{made.n_repeated} of your runs were given twice"
+        )
+    kept = (
+        f"with your logs, weight {made.weight:g}"
+        if made.weight
+        else "the base alone: your logs did not help, and nothing is lost"
+    )
+    print(f"published: {facts['model']} (model {facts['model_id']}), {kept}")
+
+
+def _table(weight: float, comparisons: Sequence[Comparison]) -> Table:
+    table = Table(title=f"Before and after, weight {weight:g}", title_justify="left")
+    table.add_column("judged on")
+    for name in ("n", "before", "after", "change", "95% interval", "better", "worse"):
+        table.add_column(name, justify="right")
+    table.add_column("slower than default", justify="right")
+    for one in comparisons:
+        row = one.as_json()
+        table.add_row(
+            one.name,
+            str(row["n"]),
+            f"{row['before']:.3f}x",
+            f"{row['after']:.3f}x",
+            f"{row['change']:.3f}x",
+            f"{row['change_low']:.3f}-{row['change_high']:.3f}",
+            str(row["n_better"]),
+            str(row["n_worse"]),
+            f"{row['n_harmed_before']} to {row['n_harmed_after']}",
+        )
+    return table
+
+
+def _show_changes(comparisons: Sequence[Comparison]) -> None:
+    """Each workload that is better or worse beyond noise, five of a kind."""
+    for one in comparisons:
+        changed = one.as_json()["changed"]
+        for words, better in (("worse", False), ("better", True)):
+            mine = [row for row in changed if row["is_better"] is better]
+            for row in mine[-5:] if better else mine[:5]:
+                print(
+                    f"  {words}: {row['kernel']} ({row['family']}): "
+                    f"{row['before']:.3f}x to {row['after']:.3f}x of {row['best']:.3f}x"
+                )

@@ -1,0 +1,214 @@
+"""Fine-tuning: a user's logs help where they tell something, and never hurt."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic import SCHEMA
+from synthetic import make_corpus
+
+from costmodel.cli import main
+from costmodel.learned import LearnedModel
+from costmodel.training.comparison import compared
+from costmodel.training.fine_tune import ELSEWHERE
+from costmodel.training.fine_tune import KERNELS
+from costmodel.training.fine_tune import SHAPES
+from costmodel.training.fine_tune import deduplicated
+from costmodel.training.fine_tune import fine_tune
+from costmodel.training.fine_tune import kernel_folds
+from costmodel.training.fit import FitSettings
+from costmodel.training.train import train
+
+SAMPLE = Path(__file__).parent.parent / "datasets" / "corpora" / "h200_sample"
+QUICK = FitSettings(n_bags=2, n_trees=15, n_validity_trees=5, learning_rate=0.3)
+TINY = FitSettings(n_bags=1, n_trees=8, n_validity_trees=3, learning_rate=0.3)
+
+
+def _theirs(seed: int, n_families: int, *, n_shapes: int = 1, against: bool = False):
+    """A user's workloads; `against`: their times are the reverse of the planted law."""
+    found = []
+    for one in make_corpus(
+        seed, planted=True, n_families=n_families, n_shapes=n_shapes, n_configs=25
+    ):
+        sign = -1.0 if against else 1.0
+        found.append(
+            dataclasses.replace(
+                one,
+                workload_id=f"mine-{one.workload_id}",
+                family=f"mine {one.family}",
+                source_digest=f"mine-{one.source_digest}",
+                log_ratio=sign * one.log_ratio,
+            )
+        )
+    return found
+
+
+@pytest.fixture(scope="module")
+def base():
+    return make_corpus(3, planted=True, n_families=4, n_configs=25)
+
+
+def test_one_workload_cannot_be_judged_and_does_not_hurt(base) -> None:
+    made = fine_tune(base, _theirs(8, 1, against=True), SCHEMA, "d", TINY)
+    assert made.n_mine == 1
+    for attempt in made.attempts:
+        assert [one.name for one in attempt.comparisons] == [ELSEWHERE]
+    kept = made.attempts[-1]
+    if made.weight:
+        (elsewhere,) = kept.comparisons
+        assert elsewhere.change >= 0.995
+        numbers = elsewhere.as_json()
+        assert numbers["n_harmed_after"] <= numbers["n_harmed_before"]
+
+
+def test_what_hurts_is_not_kept(base, monkeypatch) -> None:
+    # With every change refused, what is returned is the base, to the byte.
+    from costmodel.training import comparison
+
+    monkeypatch.setattr(comparison, "MAX_MEAN_LOSS", -10.0)
+    made = fine_tune(base, _theirs(8, 2), SCHEMA, "d", TINY)
+    assert [one.weight for one in made.attempts] == [2.0, 1.0]  # 4 > base / logs
+    assert all(one.refusal for one in made.attempts)
+    assert made.weight == 0.0
+    alone = train(base, SCHEMA, "d", TINY)
+    assert made.training.trees == alone.trees
+    assert made.training.model.card == alone.model.card
+
+
+def test_kernels_and_shapes_are_left_out_and_the_logs_are_learned_from(base) -> None:
+    mine = _theirs(9, 2, n_shapes=2)
+    made = fine_tune(base, mine, SCHEMA, "d", QUICK, weights=(1.0,))
+    names = {one.name: one for one in made.attempts[0].comparisons}
+    assert set(names) == {KERNELS, SHAPES, ELSEWHERE}
+    assert len(names[KERNELS].pairs) == len(names[SHAPES].pairs) == len(mine)
+    assert len(names[ELSEWHERE].pairs) == len(base)
+    card = made.training.model.card
+    n_learned = len(base) + (len(mine) if made.weight else 0)
+    assert card.n_workloads == n_learned
+
+
+def test_no_fold_learns_from_what_it_judges(base) -> None:
+    from costmodel.training.crossfit import family_folds
+    from costmodel.training.fine_tune import _with_mine
+
+    akin = dataclasses.replace(_theirs(8, 1)[0], family=base[0].family)
+    same = dataclasses.replace(_theirs(8, 1)[0], source_digest=base[1].source_digest)
+    mine = [akin, same, *_theirs(9, 3, n_shapes=2)]
+    everyone = [*base, *mine]
+    folds = [_with_mine(one, base, mine) for one in family_folds(base)]
+    assert any(i >= len(base) for fold in folds for i in fold.train)
+    for fold in folds:
+        test = [everyone[i] for i in fold.test]
+        for i in fold.train:
+            assert everyone[i].family not in {one.family for one in test}
+            assert everyone[i].source_digest not in {one.source_digest for one in test}
+    own = kernel_folds(len(base), mine)
+    assert sorted(i for fold in own for i in fold.test) == list(
+        range(len(base), len(everyone))
+    )
+    for fold in own:
+        assert not set(fold.test) & set(fold.train)
+        left_out = {everyone[i].source_digest for i in fold.test}
+        learned = {everyone[i].source_digest for i in fold.train if i >= len(base)}
+        assert not left_out & learned
+
+
+def test_a_run_counts_once_and_the_users_own_wins(base) -> None:
+    again = dataclasses.replace(base[0], workload_id="recorded again")
+    moved = dataclasses.replace(
+        again, workload_id="elsewhere", log_ratio=again.log_ratio + 0.0
+    )
+    other = dataclasses.replace(again, log_ratio=again.log_ratio * 1.01)
+    kept, own, n_repeated = deduplicated(base, [again, moved, other])
+    assert n_repeated == 1
+    assert len(own) == 2
+    assert kept == list(base[1:])
+    assert len({one.workload_id for one in [*kept, *own]}) == len(kept) + len(own)
+    # The order of a log's rows is no difference.
+    order = np.arange(again.n_rows)[::-1]
+    turned = dataclasses.replace(
+        again,
+        log_ratio=again.log_ratio[order],
+        config_ids=tuple(again.config_ids[i] for i in order),
+    )
+    assert deduplicated(base, [again, turned])[2] == 1
+
+
+def test_a_weight_tells_a_fit_what_counts() -> None:
+    # Two kinds of workload that contradict each other: the heavier is believed.
+    from costmodel.layout import RowLayout
+    from costmodel.training.fit import fit
+
+    plain = make_corpus(5, planted=True, n_families=2, n_configs=40, failure_share=0.0)
+    reverse = [
+        dataclasses.replace(one, log_ratio=-one.log_ratio)
+        for one in make_corpus(
+            5, planted=True, n_families=2, n_configs=40, failure_share=0.0
+        )
+    ]
+    layout = RowLayout.of(SCHEMA)
+
+    def agreement(weight: float) -> float:
+        heavy = [dataclasses.replace(one, weight=weight) for one in reverse]
+        forest, _ = fit([*plain, *heavy], layout, QUICK, SCHEMA.hash)
+        said = forest.predict(plain[0].features).gain_log
+        return float(np.corrcoef(said, -plain[0].log_ratio)[0, 1])
+
+    assert agreement(0.1) > 0.5
+    assert agreement(10.0) < -0.5
+
+
+def test_a_comparison_counts_both_ways(base) -> None:
+    made = train(base, SCHEMA, "d", TINY).by_family
+    by_id = {one.workload.workload_id: one for one in made.judged}
+    same = compared("all", by_id, by_id)
+    assert same.change == 1.0 and same.interval == (1.0, 1.0)
+    assert same.worse == "" and same.as_json()["changed"] == []
+    best = {
+        key: dataclasses.replace(
+            one,
+            outcomes=one.outcomes
+            | {
+                "costmodel": (
+                    dataclasses.replace(one.gated, speedup=one.gated.speedup / 2.0),
+                )
+            },
+        )
+        for key, one in by_id.items()
+    }
+    assert compared("all", by_id, best).worse
+    assert compared("all", best, by_id).worse == ""
+    assert compared("all", best, by_id).change == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", "nan", "1e9", "x"])
+def test_a_weight_that_is_none_is_wrong_usage(weight) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["fine-tune", str(SAMPLE), f"--weight={weight}"])
+    assert stop.value.code == 2
+
+
+def test_a_folder_without_logs_is_one_line(tmp_path, capsys) -> None:
+    assert main(["fine-tune", str(tmp_path), "--base", str(SAMPLE)]) == 1
+    err = capsys.readouterr().err.strip().splitlines()
+    assert err[-1].startswith("costmodel: ") and "Traceback" not in "".join(err)
+
+
+@pytest.mark.slow
+def test_logs_of_one_kernel_make_a_model_that_loads(tmp_path, capsys) -> None:
+    own = tmp_path / "mine"
+    own.mkdir()
+    for file in SAMPLE.glob("rms_norm.*"):
+        (own / file.name).write_bytes(file.read_bytes())
+    output = tmp_path / "model"
+    command = ["fine-tune", str(own), "--base", str(SAMPLE), "--output", str(output)]
+    assert main([*command, "--weight", "2", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["n_mine"] == facts["n_replaced"] == 1
+    model = LearnedModel.load(facts["model"])
+    assert model.model_id == facts["model_id"]
+    assert model.card.n_workloads == (8 if facts["weight"] else 7)
