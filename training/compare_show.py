@@ -159,6 +159,7 @@ def figure(found: Comparison, a: str, b: str) -> Figure:
     axes.plot(first, places, "o", color=ORANGE, label=f"A: {a}", zorder=2)
     axes.plot(second, places, "o", color=BLUE, label=f"B: {b}", zorder=3)
     axes.axvline(1.0, color="black", linewidth=1.0)
+    axes.set_ylim(-0.7, len(shown) - 0.3)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     axes.set_yticks(places, [one.a["kernel"][:34] for one in shown], fontsize=9)

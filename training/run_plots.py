@@ -123,14 +123,22 @@ def dependence_figure(
     n_lines = -(-len(knobs) // n_columns)
     figure, axes = canvas(3.2 * n_columns, 2.6 * n_lines)
     axes.remove()
+    parts = []
+    widest = 1.0  # per cent; finer differences are none
     for place, knob in enumerate(knobs):
         part = figure.add_subplot(n_lines, n_columns, place + 1)
         values, gains = partial_dependence(model, rows, defaults, knob)
-        part.plot(values, 100.0 * np.expm1(gains), "o-", color=BLUE, markersize=4)
+        effects = 100.0 * np.expm1(gains - gains.mean())
+        part.plot(values, effects, "o-", color=BLUE, markersize=4)
+        widest = max(widest, float(np.abs(effects).max()))
+        parts.append(part)
         part.axhline(0.0, color=GREY, linewidth=0.8)
         part.set_title(knob, fontsize=10)
         part.grid(alpha=0.3)
-    figure.supylabel("mean predicted gain, %", fontsize=10)
+    for part in parts:
+        # One scale, so that a knob that matters looks it.
+        part.set_ylim(-1.08 * widest, 1.08 * widest)
+    figure.supylabel("predicted speed against the knob's average, %", fontsize=10)
     return figure
 
 
