@@ -173,17 +173,20 @@ def reading_ms(launch: Callable[[], Any]) -> float:
     return 1e3 * (time.perf_counter() - began)
 
 
-def replays_in_a_graph(launch: Callable[[], Any]) -> bool | None:
+def replays_in_a_graph(launch: Callable[[], Any]) -> bool | str | None:
     """Whether a warmed kernel can be captured and replayed; None without a GPU."""
     import torch
 
     if not torch.cuda.is_available():
         return None
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        launch()
-    graph.replay()
-    torch.cuda.synchronize()
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            launch()
+        graph.replay()
+        torch.cuda.synchronize()
+    except Exception as error:  # host code that waits for the GPU, such as `.item()`
+        return f"{type(error).__name__}: {error}"[:120]
     return True
 
 
