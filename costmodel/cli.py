@@ -176,6 +176,14 @@ def _registry_commands(commands: Commands) -> None:
     compared.add_argument("--json", action="store_true")
     compared.set_defaults(run="costmodel.cli_compare:compare")
 
+    fetched = commands.add_parser(
+        "fetch-model", help="cache a tracking server's model, for COSTMODEL_MODEL"
+    )
+    fetched.add_argument("model", metavar="models:/NAME@ALIAS")
+    fetched.add_argument("--timeout", type=float, metavar="SECONDS")
+    fetched.add_argument("--json", action="store_true")
+    fetched.set_defaults(run="costmodel.cli_fetch:fetch_model")
+
     promote = commands.add_parser(
         "promote", help="make the challenger champion if it is better beyond noise"
     )

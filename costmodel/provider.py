@@ -32,6 +32,8 @@ from costmodel.learned import bundled_model_path
 from costmodel.pick_cache import Missing
 from costmodel.pick_cache import PickCache
 from costmodel.pick_cache import arguments_key
+from costmodel.remote_model import is_remote
+from costmodel.remote_model import local_model
 from costmodel.types import Config
 from costmodel.types import Pick
 from costmodel.types import PickSource
@@ -74,7 +76,7 @@ class Provider:
     def model_path(self) -> Path:
         """Where the model is read from."""
         chosen = self._path or os.environ.get(MODEL_VARIABLE) or bundled_model_path()
-        return Path(chosen)
+        return local_model(os.fspath(chosen)) if is_remote(chosen) else Path(chosen)
 
     def model(self) -> LearnedModel | None:
         """The model, loaded on first use; None where it cannot be used."""
