@@ -18,7 +18,10 @@ from synthetic import make_corpus
 
 from costmodel.cli import main
 from costmodel.errors import PromotionError
+from costmodel.errors import SchemaMismatchError
 from costmodel.errors import TrackingError
+from costmodel.remote_model import CACHE_VARIABLE
+from costmodel.remote_model import fetch
 from costmodel.training.fit import FitSettings
 from costmodel.training.mlflow_store import CHALLENGER
 from costmodel.training.mlflow_store import CHAMPION
@@ -281,6 +284,10 @@ def test_a_real_server_keeps_everything_and_no_credentials(
         }
         model = published_model(store, champion, SCHEMA)
         assert model.model_id == trained["strong"].model.model_id
+    # Serving's own way asks the same server; it finds the model, made for a toy schema.
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    with pytest.raises(SchemaMismatchError):
+        fetch(f"models:/{NAME}@champion", timeout_s=60)
     assert list(here.iterdir()) == []  # nothing of it is kept beside the caller
     kept = [one for one in tmp_path.rglob("*") if one.is_file()]
     assert any(one.name == "rows.parquet" for one in kept)

@@ -25,6 +25,7 @@ from costmodel.training.calibrate import MAX_HARM_SHARE
 from costmodel.training.calibrate import GateLimits
 from costmodel.training.fit import FitSettings
 from costmodel.training.recipe_features import columns_of
+from costmodel.training.recipe_limits import check_number
 from costmodel.types import KernelClass
 
 _Section = TypeVar("_Section")
@@ -247,14 +248,13 @@ def _value(found: object, usual: object, name: str, where: str) -> Any:
         if isinstance(found, list) and all(isinstance(one, str) for one in found):
             return tuple(found)
         wanted = "a list of texts"
-    elif isinstance(found, bool) or not isinstance(found, int | float) or found < 0:
-        wanted = "a number of at least 0"
-    elif isinstance(usual, int):
-        if isinstance(found, int):
-            return found
+    elif isinstance(found, bool) or not isinstance(found, int | float):
+        wanted = "a number"
+    elif isinstance(usual, int) and not isinstance(found, int):
         wanted = "a whole number"
     else:
-        return float(found)
+        check_number(name, found, where)
+        return found if isinstance(usual, int) else float(found)
     raise RecipeError(f"{where}: expected {name} to be {wanted}, found {found!r}")
 
 
