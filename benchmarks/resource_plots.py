@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
-    from calibrate_resources import Estimated
+    from resource_tables import Estimated
 
 _DPI = 90
 # Okabe and Ito's palette: told apart by colour-blind readers and in grey.

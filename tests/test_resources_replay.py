@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -14,19 +15,13 @@ _ROOT = Path(__file__).resolve().parents[1]
 _CORPUS = _ROOT / "datasets" / "corpora" / "h200"
 
 
-def _benchmark(name: str) -> ModuleType:
-    path = _ROOT / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
-def calibrate() -> ModuleType:
-    return _benchmark("calibrate_resources")
+def calibrate() -> Iterator[ModuleType]:
+    """The benchmark, imported as running it as a script would."""
+    folder = str(_ROOT / "benchmarks")
+    sys.path.insert(0, folder)
+    yield importlib.import_module("calibrate_resources")
+    sys.path.remove(folder)
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +55,13 @@ def test_recorded_registers_and_spills_are_ranked(
 
 
 def test_rank_measures_know_their_ends(calibrate: ModuleType) -> None:
+    tables = importlib.import_module("resource_tables")  # beside `calibrate`
     rising = np.arange(6.0)
-    assert calibrate.rank_correlation(rising, 2 * rising) == pytest.approx(1.0)
-    assert calibrate.rank_correlation(rising, -rising) == pytest.approx(-1.0)
-    assert calibrate.rank_correlation(rising, np.zeros(6)) == 0.0
+    assert tables.rank_correlation(rising, 2 * rising) == pytest.approx(1.0)
+    assert tables.rank_correlation(rising, -rising) == pytest.approx(-1.0)
+    assert tables.rank_correlation(rising, np.zeros(6)) == 0.0
     positive = rising >= 3
-    assert calibrate.area_under_curve(rising, positive) == 1.0
-    assert calibrate.area_under_curve(-rising, positive) == 0.0
-    assert calibrate.area_under_curve(np.zeros(6), positive) == 0.5
-    assert np.isnan(calibrate.area_under_curve(rising, rising > 9))
+    assert tables.area_under_curve(rising, positive) == 1.0
+    assert tables.area_under_curve(-rising, positive) == 0.0
+    assert tables.area_under_curve(np.zeros(6), positive) == 0.5
+    assert np.isnan(tables.area_under_curve(rising, rising > 9))
