@@ -27,6 +27,13 @@ from costmodel.training.train import BLOCK_PROTOCOL
 from costmodel.training.train import FAMILY_PROTOCOL
 
 
+_RULES = {
+    "with": "Helion has a rule",
+    "without": "Helion has no rule",
+    "all": "all",
+}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="costmodel report",
@@ -70,7 +77,7 @@ def report(arguments: argparse.Namespace) -> int:
         return 0
     for one in data["headline"]:
         print(
-            f"{one['rule']:<8} Helion rule: {one['n']} workloads, "
+            f"{_RULES[one['rule']]}: {one['n']} workloads, "
             f"{one['speedup']:.3f}x ({one['low']:.2f}-{one['high']:.2f}), "
             f"{one['n_harmed']} slower beyond noise"
         )

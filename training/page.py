@@ -94,8 +94,8 @@ def _tile(one: Json) -> str:
     return (
         f'<section class="tile"><div class="of">{_RULES[one["rule"]]}</div>'
         f'<div class="big">{times(one["speedup"])}</div>'
-        f'<div class="of">over Helion\'s default; 95 % interval '
-        f"{one['low']:.2f}-{one['high']:.2f}</div><dl>{listed}</dl></section>"
+        '<div class="of">over Helion\'s default; 95 % interval <span class="whole">'
+        f"{one['low']:.2f}-{one['high']:.2f}</span></div><dl>{listed}</dl></section>"
     )
 
 

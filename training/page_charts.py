@@ -21,6 +21,8 @@ _MICROSECONDS = tuple(
 )
 # Closer than this share of the axis two tick labels touch on a phone.
 _TICK_DISTANCE = 0.11
+# One above the other they need the height of a line only.
+_UPRIGHT_DISTANCE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,16 @@ class LogAxis:
         share = math.log(value / self.low) / math.log(self.high / self.low)
         return min(1.0, max(0.0, share))
 
-    def ticks(self, round_values: Sequence[float] = _SPEEDUPS) -> list[float]:
+    def ticks(
+        self,
+        round_values: Sequence[float] = _SPEEDUPS,
+        distance: float = _TICK_DISTANCE,
+    ) -> list[float]:
         """Round values inside, far enough apart, 1 always among them if inside."""
         inside = [one for one in round_values if self.low <= one <= self.high]
         kept: list[float] = []
         for one in sorted(inside, key=lambda tick: (tick != 1.0, -tick)):
-            if all(abs(self.at(one) - self.at(old)) >= _TICK_DISTANCE for old in kept):
+            if all(abs(self.at(one) - self.at(old)) >= distance for old in kept):
                 kept.append(one)
         return sorted(kept)
 
@@ -65,6 +71,11 @@ def micros(value: float | None) -> str:
         return f"{value / 1000.0:,.1f} ms"
     digits = 0 if value >= 100.0 else 1 if value >= 10.0 else 2
     return f"{value:,.{digits}f} us"
+
+
+def counted(n: int, noun: str) -> str:
+    """One kernel, two kernels."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def bars(rows: Sequence[Json], axis: LogAxis, name_of: str) -> str:
@@ -117,9 +128,11 @@ def _bar(row: Json, axis: LogAxis, name_of: str) -> str:
         title += f", best known {times(row['best'])}"
     under = ""
     if "n" in row:
-        kernels = f" of {row['n_kernels']} kernels" if "n_kernels" in row else ""
-        under = f"<small>{row['n']} workloads{kernels}</small>"
-        title += f"; {row['n']} workloads{kernels}"
+        words = counted(row["n"], "workload")
+        if "n_kernels" in row:
+            words += f" of {counted(row['n_kernels'], 'kernel')}"
+        under = f"<small>{words}</small>"
+        title += f"; {words}"
     harmed = row.get("n_harmed", 0)
     harm = f'<b class="harm">▼ {harmed} slower</b>' if harmed else ""
     return (
@@ -141,7 +154,7 @@ def scatter(points: Sequence[Json]) -> str:
 
 
 def _scatter(points: Sequence[Json], width: int, height: int, kind: str) -> str:
-    left, right, top, bottom = 46.0, width - 12.0, 14.0, height - 44.0
+    left, right, top, bottom = 46.0, width - 22.0, 14.0, height - 44.0
     x_axis = LogAxis.around([one["default_us"] for one in points], 10.0, 100.0)
     speedups = [one["speedup"] for one in points]
     y_axis = LogAxis.around(
@@ -155,7 +168,7 @@ def _scatter(points: Sequence[Json], width: int, height: int, kind: str) -> str:
         return bottom - (bottom - top) * y_axis.at(value)
 
     lines = []
-    for tick in y_axis.ticks():
+    for tick in y_axis.ticks(distance=_UPRIGHT_DISTANCE):
         y = y_of(tick)
         style = "one" if tick == 1.0 else "grid"
         lines.append(

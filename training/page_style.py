@@ -36,6 +36,7 @@ color:var(--ours)}
 .tile dl{display:grid;grid-template-columns:1fr auto;gap:2px 12px;margin:12px 0 0;
 font-size:.9rem}
 .tile dt{color:var(--soft)}.tile dd{margin:0;text-align:right}
+.whole{white-space:nowrap}
 .bad{color:var(--harm);font-weight:600}
 .bars{background:var(--card);border:1px solid var(--line);border-radius:10px;
 padding:8px 16px 12px}

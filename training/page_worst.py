@@ -11,6 +11,15 @@ from costmodel.training.page_charts import times
 
 Json = dict[str, Any]
 
+_DECIDED = {
+    "learned": "The model decided",
+    "analytic": "Our analysis decided",
+    "default": "Helion's default stayed",
+}
+
+# How `hybrid.decide` ends its line; the card has said it before.
+_STAYS = "; Helion's default stays"
+
 
 def worst_cards(worst: Sequence[Json]) -> str:
     """One card for each workload, the first open."""
@@ -32,8 +41,9 @@ def _card(one: Json, *, is_open: bool) -> str:
         f"{micros(one['best_us'])}. {escape(one['family'])}, "
         f"{escape(one['class'].replace('_', ' '))}, "
         f"{'with' if one['has_rule'] else 'without'} a Helion rule.</p>"
-        f"<p><b>Decided by {escape(one['source'])}</b> "
-        f"({escape(one['reason'].replace('_', ' '))}): {escape(one['detail'])}. "
+        f"<p><b>{_DECIDED.get(one['source'], escape(one['source']))}</b> "
+        f"({escape(one['reason'].replace('_', ' '))}): "
+        f"{escape(one['detail'].removesuffix(_STAYS))}. "
         f"{escape(_of_the_best(one))}</p>"
         f'<div class="pair">{_knobs(one)}{_contributions(one)}</div></div></details>'
     )
