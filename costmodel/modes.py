@@ -21,6 +21,7 @@ from costmodel.measuring import measured
 from costmodel.measuring import searched
 from costmodel.measuring import with_checked_output
 from costmodel.provider import Provider
+from costmodel.provider import default_pick
 from costmodel.provider import default_provider
 from costmodel.provider import provider_for
 from costmodel.types import Config
@@ -118,7 +119,12 @@ class Answerer:
                 return measured(bound, args, pick)
             if self.mode is Mode.SEED:
                 return searched(bound, args, pick, skip_cache, options)
-        if self._verify_output and pick.source in _PREDICTED and not capturing:
+        if pick.source not in _PREDICTED:
+            return pick
+        objection = helion_hook.codegen_objection(kernel, pick.config)
+        if objection is not None:
+            return default_pick(kernel, ReasonCode.COMPILE_REFUSED, objection)
+        if self._verify_output and not capturing:
             return with_checked_output(kernel, args, pick)
         return pick
 

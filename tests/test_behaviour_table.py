@@ -397,7 +397,7 @@ def _unknown_helion(trial: Trial) -> None:
     trial.patch.setattr(support, "installed_versions", lambda: versions)
 
 
-@case("our pick does not compile")
+@case("Helion generates no program for our pick")
 def _uncompilable(trial: Trial) -> None:
     broken = {**trial.default(), "block_sizes": [3]}
     answer_with(trial.patch, lambda bound: broken)

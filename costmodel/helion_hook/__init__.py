@@ -10,6 +10,7 @@ from __future__ import annotations
 from costmodel.helion_hook.autotuners import make_autotuner
 from costmodel.helion_hook.codegen import CapturedLaunch
 from costmodel.helion_hook.codegen import capture_launches
+from costmodel.helion_hook.codegen import codegen_objection
 from costmodel.helion_hook.codegen import compiled_kernels
 from costmodel.helion_hook.codegen import triton_code
 from costmodel.helion_hook.devices import aligned_fakes
@@ -77,6 +78,7 @@ __all__ = [
     "can_guard_descriptors",
     "capture_launches",
     "clear_device_caches",
+    "codegen_objection",
     "compiled_kernels",
     "default_config",
     "device_of",

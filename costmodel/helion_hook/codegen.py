@@ -19,6 +19,22 @@ def triton_code(bound: Any, config: Config) -> str:
         return str(bound.to_triton_code(helion_config(config)))
 
 
+def codegen_objection(bound: Any, config: Config) -> str | None:
+    """Why Helion generates no program for a config, in one line; None where it does.
+
+    Helion keeps the program, so that using the config afterwards makes none again.
+    """
+    compile_config = getattr(bound, "compile_config", None)
+    if compile_config is None:
+        return None
+    try:
+        with device_of(bound):
+            compile_config(helion_config(config), allow_print=False)
+    except Exception as error:  # Helion raises what it likes
+        return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class CapturedLaunch:
     """One Triton launch that a call would have made.
