@@ -99,6 +99,10 @@ def _choices(fragment: Any) -> Iterable[Any]:
         return tuple(list(o) for o in itertools.islice(orders, _MAX_CHOICES))
     low, high = getattr(fragment, "low", None), getattr(fragment, "high", None)
     if isinstance(low, int) and isinstance(high, int):
+        # Helion 1.4 lists no values; its integers are not powers of two alone.
+        is_integer = type(fragment).__name__ == "IntegerFragment"
+        if is_integer and high - low < _MAX_CHOICES:
+            return tuple(range(low, high + 1))
         return tuple(sorted({low, *_powers(max(low, 1), high), high}))
     return (fragment.default(),)
 
