@@ -46,14 +46,14 @@ NAME = "toy"
 # One tree that learns next to nothing, and enough to follow the planted law.
 WEAK = FitSettings(n_bags=1, n_trees=1, n_validity_trees=1, learning_rate=0.001)
 STRONG = FitSettings(n_bags=2, n_trees=25, n_validity_trees=10, learning_rate=0.25)
-# Twelve kernels cannot keep to 3 %: one of them is more.
+# Six kernels cannot keep to 3 %: one of them is more.
 LOOSE = Bounds(max_harm_share=0.2, max_class_harm_share=0.35, max_score_ms=500.0)
 
 
 @pytest.fixture(scope="module")
 def corpus():
     return make_corpus(
-        1, planted=True, n_families=10, n_configs=30, gain=1.0, failure_share=0.0
+        1, planted=True, n_families=6, n_configs=30, gain=1.0, failure_share=0.0
     )
 
 
@@ -106,9 +106,7 @@ def _failed(found):
 
 
 @pytest.mark.slow
-def test_a_better_challenger_is_promoted_and_rolled_back(
-    shared, corpus, trained
-) -> None:
+def test_a_better_challenger_is_promoted_and_rolled_back(shared) -> None:
     root, runs = shared
     assert [one.is_champion for one in runs] == [True, False]
     with opened(root) as store:
@@ -128,12 +126,11 @@ def test_a_better_challenger_is_promoted_and_rolled_back(
         assert _aliases(store) == {CHAMPION: "2", CHALLENGER: None, PREVIOUS: "1"}
         with pytest.raises(PromotionError, match="found none"):
             promote(store, NAME, schema=SCHEMA)
-    # The same result again is no better, and is refused with the reason.
-    again = _record(trained["strong"], corpus, root / "again", root)
-    assert not again.is_champion
-    with opened(root) as store:
+        # One that is worse is refused, with the reason.
+        store.client.set_registered_model_alias(NAME, CHALLENGER, "1")
         found = promote(store, NAME, schema=SCHEMA)
-        assert _failed(found) == {"better than the champion"}
+        assert "better than the champion" in _failed(found)
+        assert not found.moved
         assert _aliases(store)[CHAMPION] == "2"
         assert rollback(store, NAME, dry_run=True) == ("2", "1")
         assert _aliases(store)[CHAMPION] == "2"
@@ -164,9 +161,9 @@ def test_a_run_keeps_what_judges_it_later(shared) -> None:
             for one in store.client.search_runs([run.info.experiment_id])
             if one.data.tags.get("mlflow.parentRunId") == strong.run_id
         ]
-        assert len(folds) == 10
+        assert len(folds) == 6
         left_out = {one.data.tags["left_out"] for one in folds}
-        assert left_out == {f"family{i}" for i in range(10)}
+        assert left_out == {f"family{i}" for i in range(6)}
         curve = store.client.get_metric_history(
             folds[0].info.run_id, "round_held_out_rmse"
         )
@@ -201,7 +198,7 @@ def test_compare_reads_runs_by_id_version_and_alias(
     assert facts["same_evaluation"]
     assert facts["groups"][0]["ratio"] > 1.0
     assert facts["groups"][0]["verdict"] == "better"
-    assert len(facts["workloads"]) == 10
+    assert len(facts["workloads"]) == 6
     assert plot.read_text().startswith("<?xml")
     assert main(["compare", f"{NAME}/1", weak.run_id]) == 0
     assert "0 better, 0 worse" in capsys.readouterr().out
