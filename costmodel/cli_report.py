@@ -26,7 +26,6 @@ from costmodel.training.page_data import shape_labels
 from costmodel.training.train import BLOCK_PROTOCOL
 from costmodel.training.train import FAMILY_PROTOCOL
 
-
 _RULES = {
     "with": "Helion has a rule",
     "without": "Helion has no rule",
