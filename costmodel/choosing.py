@@ -48,6 +48,7 @@ def choose_for(
     with_descriptors: bool = True,
     n_shortlist: int = SHORTLIST_LENGTH,
     look_again: LookAgain | None = None,
+    without: frozenset[str] = frozenset(),
 ) -> Pick:
     """Choose a config for one bound kernel.
 
@@ -60,6 +61,8 @@ def choose_for(
         n_shortlist: Configs that the pick carries.
         look_again: Turns the answer into another one, of its shortlist; asked only
             where a model scored and Helion has a rule.
+        without: Canonical texts of configs that are not to be chosen; the default is
+            left even so.
 
     Raises:
         UnreadableKernelError: The kernel's graph or a candidate cannot be resolved, or
@@ -92,6 +95,12 @@ def choose_for(
         ]
     if helion_hook.has_user_rules(bound):
         candidates = _ruled(bound, candidates)
+    if without:
+        candidates = [
+            one
+            for place, one in enumerate(candidates)
+            if place == 0 or canonical_text(one.config) not in without
+        ]
     answer = _choose_legal(
         bound,
         candidates,
@@ -116,12 +125,14 @@ def _given(
     neighbours: Sequence[Config],
 ) -> list[Candidate]:
     """Configs that the kernel's author or an earlier tuning names, where they run."""
-    default = candidates[0].config
-    known = {canonical_text(one.config) for one in candidates}
     named = [
         *((CandidateOrigin.USER, one) for one in helion_hook.user_seeds(bound)),
         *((CandidateOrigin.TUNED, one) for one in neighbours),
     ]
+    if not named:
+        return []
+    default = candidates[0].config
+    known = {canonical_text(one.config) for one in candidates}
     found = []
     for origin, config in named:
         if not helion_hook.is_legal(bound, config):

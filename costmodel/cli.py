@@ -212,10 +212,18 @@ def _kernel_commands(commands: Commands) -> None:
             default=[],
             dest="args",
             metavar="SPEC",
-            help="one per argument: 'bf16[4096,5120]', 'f32[64,32]:1,64', 1e-5, true",
+            help="one per argument: 'bf16[4096,5120]', 'f32[64,32]:1,64', 1e-5, [8,8]",
         )
         command.add_argument("--gpu", default="H200", help="default: %(default)s")
         command.add_argument("--model", metavar="FILE", help="default: the bundled one")
+        command.add_argument(
+            "--verify",
+            choices=("compile",),
+            help="compile the pick for the GPU, without it; the next one if it fails",
+        )
+        command.add_argument(
+            "--top", type=int, default=16, metavar="N", help="picks to compile at most"
+        )
         command.add_argument("--json", action="store_true")
         command.set_defaults(run=f"costmodel.cli_kernel:{name}")
 

@@ -52,7 +52,7 @@ def _pick_for(arguments: argparse.Namespace) -> tuple[Any, Hardware, Pick]:
     kernel = load_kernel(arguments.kernel)
     with targeting(hardware):
         bound = bind(kernel, specs, hardware)
-        answer = provider.pick(bound)
+        answer = provider.pick(bound, verify=arguments.verify, top=arguments.top)
         if answer.reason is ReasonCode.INTERPRET_MODE:
             raise BindError(f"{arguments.kernel}: {answer.detail}: no config applies")
         # Helion must accept what we print: code generation is the proof.

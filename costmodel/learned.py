@@ -136,13 +136,23 @@ class LearnedModel:
         rows = np.ascontiguousarray(features, dtype=np.float32)
         return self.gate.bounded(rows, self._forest.predict(rows))
 
-    def predict(self, features: FloatArray) -> Predictions:
+    def predict(self, features: FloatArray, with_spread: bool = True) -> Predictions:
         """What the trees say, with no margin taken off and the bags' disagreement.
 
         Args:
             features: float32[n, len(SCHEMA)].
+            with_spread: As of `Forest.predict`.
         """
-        return self._forest.predict(np.ascontiguousarray(features, dtype=np.float32))
+        rows = np.ascontiguousarray(features, dtype=np.float32)
+        return self._forest.predict(rows, with_spread)
+
+    def mean(self, features: FloatArray) -> Predictions:
+        """The same where nobody asks whether the bags agree.
+
+        Args:
+            features: float32[n, len(SCHEMA)].
+        """
+        return self.predict(features, with_spread=False)
 
     def importance(self) -> dict[str, float]:
         """Share of the ranking trees' total gain by feature name."""

@@ -103,21 +103,52 @@ class Provider:
             reason = f"{self.model_path}: {type(error).__name__}: {_one_line(error)}"
             self._model_problem = (ReasonCode.MODEL_REFUSED, reason)
 
-    def pick(self, bound: Any, args: Sequence[object] | None = None) -> Pick:
-        """Choose a config for a bound kernel; never raises, never benchmarks.
+    def pick(
+        self,
+        bound: Any,
+        args: Sequence[object] | None = None,
+        *,
+        verify: str | None = None,
+        top: int = 16,
+    ) -> Pick:
+        """Choose a config for a bound kernel; never benchmarks, and never fails it.
 
         A pure function: nothing that was tuned on this machine is looked at.
 
         Args:
             bound: What `kernel.bind(args)` returned.
             args: The call's arguments; only their shapes and dtypes are read.
+            verify: "compile" to compile the choice for its GPU in a child process, and
+                to take the next one where that fails or spills heavily.
+            top: Choices to compile at most.
 
         Returns:
             The config with its source, reason, predicted gain and runner-up.
+
+        Raises:
+            ValueError: `verify` is something else.
         """
-        found = self._remembered(bound, args, "pick", lambda: self._pick(bound, args))
+        if verify not in (None, "compile"):
+            raise ValueError(f"expected verify=None or 'compile', found {verify!r}")
+        if verify is None:
+            kind, ask = "pick", lambda: self._pick(bound, args)
+        else:
+            kind, ask = f"compile {top}", lambda: self._compiled(bound, args, top)
+        found = self._remembered(bound, args, kind, ask)
         self.count(bound, found)
         return found
+
+    def _compiled(self, bound: Any, args: Sequence[object] | None, top: int) -> Pick:
+        """The pick, once a compiler has accepted it."""
+        from costmodel.verified import verified_live
+
+        return verified_live(
+            bound,
+            args,
+            self._pick(bound, args),
+            lambda refused: self._pick(bound, args, without=refused),
+            top,
+        )
 
     def answer(
         self,
@@ -204,6 +235,7 @@ class Provider:
         neighbours: Sequence[Config] = (),
         *,
         with_descriptors: bool = True,
+        without: frozenset[str] = frozenset(),
     ) -> Pick:
         if is_disabled():
             return default_pick(
@@ -218,7 +250,12 @@ class Provider:
             problem = self._model_problem or (ReasonCode.NO_MODEL, "none")
             return default_pick(bound, *problem)
         return choose_for(
-            bound, args, model, neighbours, with_descriptors=with_descriptors
+            bound,
+            args,
+            model,
+            neighbours,
+            with_descriptors=with_descriptors,
+            without=without,
         )
 
     def count(self, bound: Any, answer: Pick) -> None:
@@ -338,7 +375,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_locks)
 
 
-def pick(bound: Any, args: Sequence[object] | None = None) -> Pick:
+def pick(
+    bound: Any,
+    args: Sequence[object] | None = None,
+    *,
+    verify: str | None = None,
+    top: int = 16,
+) -> Pick:
     """Choose a config for a bound Helion kernel at compile time, with no benchmark.
 
     What Helion tuned for this kernel and shape on this machine comes first, if it did.
@@ -351,14 +394,22 @@ def pick(bound: Any, args: Sequence[object] | None = None) -> Pick:
     Args:
         bound: What `kernel.bind(args)` returned.
         args: The call's arguments; only shapes and dtypes are read.
+        verify: "compile" to compile the choice in a child process, no GPU needed, and
+            to take the next one where the compiler refuses it or spills heavily; some
+            seconds the first time, next to none once the result is kept.
+        top: Choices to compile at most.
 
     Returns:
-        A `Pick`. On any failure of ours it holds Helion's default and says why.
+        A `Pick`. On any failure of ours it holds Helion's default and says why; where
+        only the compile check fails, it is the pick without it, and says so.
+
+    Raises:
+        ValueError: `verify` is something else.
     """
     provider = default_provider()
     found = provider.tuned(bound, args)
     if found is None:
-        return provider.pick(bound, args)
+        return provider.pick(bound, args, verify=verify, top=top)
     provider.count(bound, found)
     return found
 

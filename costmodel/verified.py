@@ -16,12 +16,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from costmodel.compile_check import Checked
-from costmodel.compile_check import config_text
 from costmodel.compile_check import is_sound
 from costmodel.compiled_facts import CompiledFacts
 from costmodel.compiled_facts import CompileStatus
+from costmodel.hybrid import canonical_text
+from costmodel.live_compile import LiveCompiler
 from costmodel.types import Config
 from costmodel.types import Pick
 from costmodel.types import PickSource
@@ -36,7 +38,33 @@ Check = Callable[[Sequence[Config]], Iterator[Checked]]
 """Compiles configs and answers in their order, as `LiveCompiler.check_in_order`."""
 
 ChooseWithout = Callable[[frozenset[str]], Pick]
-"""The pick where some configs, by `config_text`, are not to be had."""
+"""The pick where some configs, by their canonical text, are not to be had."""
+
+
+def verified_live(
+    bound: Any,
+    args: Sequence[object] | None,
+    answer: Pick,
+    choose_without: ChooseWithout,
+    top: int = DEFAULT_TOP,
+) -> Pick:
+    """`verified` for a bound kernel, in child processes; never raises.
+
+    Args:
+        bound: What `kernel.bind(args)` returned.
+        args: The call's arguments; only their types, shapes and strides are read.
+        answer: The first choice.
+        choose_without: As of `verified`.
+        top: As of `verified`.
+    """
+    if not answer.shortlist:
+        return answer  # Helion's default because we could say nothing
+    try:
+        with LiveCompiler(bound, args) as compiler:
+            return verified(answer, choose_without, compiler.check_in_order, top)
+    except Exception as error:  # no compiler here, or none that fits
+        log.debug("a compile check could not start", exc_info=True)
+        return not_verified(answer, error)
 
 
 def verified(
@@ -90,16 +118,16 @@ def _in_turn(answer: Pick, choose_without: ChooseWithout) -> Iterator[Pick]:
     refused: set[str] = set()
     while True:
         yield answer
-        refused.add(config_text(answer.config))
+        refused.add(canonical_text(answer.config))
         if answer.config == answer.default:
             break
         following = choose_without(frozenset(refused))
-        if config_text(following.config) in refused:
+        if canonical_text(following.config) in refused:
             return
         answer = following
     for config in answer.shortlist:
-        if config_text(config) not in refused:
-            refused.add(config_text(config))
+        if canonical_text(config) not in refused:
+            refused.add(canonical_text(config))
             yield replace(
                 answer,
                 config=config,

@@ -7,16 +7,21 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from synthetic import SCHEMA
 
 from costmodel.card import GateCard
 from costmodel.gate import Gate
 from costmodel.hybrid import SHORTLIST_LENGTH
+from costmodel.hybrid import _speller
 from costmodel.hybrid import canonical_text
 from costmodel.hybrid import choose
 from costmodel.layout import RowLayout
+from costmodel.ordering import LazyTexts
 from costmodel.types import Candidate
 from costmodel.types import CandidateOrigin
+from costmodel.types import Config
 from costmodel.types import KernelClass
 from costmodel.types import PickSource
 from costmodel.types import ReasonCode
@@ -202,3 +207,22 @@ def test_the_shortlist_starts_with_the_pick_and_has_no_repeats() -> None:
             texts = [canonical_text(config) for config in pick.shortlist]
             assert pick.shortlist[0] == pick.config
             assert len(set(texts)) == len(texts) == SHORTLIST_LENGTH
+
+
+_VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.text(max_size=3), st.floats()
+)
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(["block_sizes", "indexing", "num_warps", "zeta", "alpha"]),
+            _VALUES | st.lists(_VALUES, max_size=3),
+        ),
+        max_size=4,
+    )
+)
+def test_texts_of_many_are_the_texts_of_each(configs: list[Config]) -> None:
+    texts = LazyTexts(configs, _speller())
+    assert list(texts) == [canonical_text(config) for config in configs]

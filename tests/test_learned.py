@@ -117,6 +117,15 @@ def test_scores_ignore_memory_layout(training, corpus) -> None:
     )
 
 
+def test_the_mean_alone_is_the_mean(training, corpus) -> None:
+    rows = corpus[0].features
+    whole, mean = training.model.predict(rows), training.model.mean(rows)
+    np.testing.assert_allclose(mean.gain_log, whole.gain_log, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(mean.valid_probability, whole.valid_probability)
+    assert not mean.spread_log.any()
+    assert mean.gain_log[corpus[0].default_index] == 0.0
+
+
 def test_random_seeds_differ(corpus) -> None:
     layout = RowLayout.of(SCHEMA)
     one = RandomScorer(layout, 0).score(corpus[0].features).gain_log

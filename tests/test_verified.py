@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from costmodel.compile_check import HEAVY_SPILL_BYTES
 from costmodel.compile_check import Checked
-from costmodel.compile_check import config_text
 from costmodel.compiled_facts import CompiledFacts
 from costmodel.compiled_facts import CompileStatus
 from costmodel.compiled_facts import Toolchain
 from costmodel.errors import BindError
+from costmodel.hybrid import canonical_text
 from costmodel.types import Config
 from costmodel.types import Pick
 from costmodel.types import PickSource
@@ -52,7 +52,7 @@ class Chooser:
 
     def without(self, refused: frozenset[str]) -> Pick:
         left = [{"n": n} for n in range(N_CONFIGS)]
-        left = [c for c in left if config_text(c) not in refused]
+        left = [c for c in left if canonical_text(c) not in refused]
         believed = [c for c in left if c["n"] < self.n_believed]
         config = believed[0] if believed else DEFAULT
         return Pick(

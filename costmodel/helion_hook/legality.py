@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from costmodel.helion_hook.devices import cache_of
 from costmodel.helion_hook.devices import device_of
 from costmodel.helion_hook.knobs import space
 from costmodel.helion_hook.plain import helion_config
@@ -94,10 +95,15 @@ def user_seeds(bound: Any) -> tuple[Config, ...]:
 def _numel_objections(bound: Any, normalized: Config) -> list[str]:
     """Triton's limit on elements of one tensor, as Helion states it."""
     blocks = normalized.get("block_sizes", [])
+    # Symbols are substituted for each check; a shortlist has few tiles.
+    known: dict[tuple[Any, ...], bool] = cache_of(bound).setdefault("numel", {})
     found = []
     for constraint in getattr(bound.config_spec, "tensor_numel_constraints", ()):
         sizes = [blocks[index] for index in constraint.block_indices]
-        if not constraint.check_fn(*sizes):
+        key = (id(constraint.check_fn), *sizes)
+        if key not in known:
+            known[key] = bool(constraint.check_fn(*sizes))
+        if not known[key]:
             found.append(f"block_sizes: {constraint.expr_str} is over Triton's limit")
     return found
 

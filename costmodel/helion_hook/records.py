@@ -76,9 +76,12 @@ def _metadata(bound: Any, args: Sequence[object] | None) -> dict[str, Any]:
     cache = cache_of(bound)
     if "ir_graph" in cache:
         metadata.__dict__["ir_graph"] = cache["ir_graph"]
-    record: dict[str, Any] = json.loads(
-        json.dumps(_json_safe(metadata.to_dict()), default=str, allow_nan=False)
-    )
+    facts = metadata.to_dict()
+    try:
+        text = json.dumps(facts, default=str, allow_nan=False)
+    except ValueError:  # a non-finite number somewhere, which is rare
+        text = json.dumps(_json_safe(facts), default=str, allow_nan=False)
+    record: dict[str, Any] = json.loads(text)
     cache["ir_graph"] = record["ir_graph"]
     return record
 
