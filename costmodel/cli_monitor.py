@@ -152,8 +152,8 @@ def _show(checks: Sequence[Check], runs: Sequence[SeenRun]) -> None:
         )
     console.print(table)
     odd = [one for one in runs if one.problem or one.is_outside or one.is_harm]
-    for one in odd[:_N_SHOWN]:
-        print(f"  {one.log} ({one.kernel}): {_why(one)}")
+    for run in odd[:_N_SHOWN]:
+        print(f"  {run.log} ({run.kernel}): {_why(run)}")
     if len(odd) > _N_SHOWN:
         print(f"  and {len(odd) - _N_SHOWN} more; --json lists all")
     found = [one.name for one in checks if one.verdict is Verdict.DRIFT]
