@@ -218,8 +218,9 @@ def _kernel_commands(commands: Commands) -> None:
         command.add_argument("--model", metavar="FILE", help="default: the bundled one")
         command.add_argument(
             "--verify",
-            choices=("compile",),
-            help="compile the pick for the GPU, without it; the next one if it fails",
+            choices=("compile", "code"),
+            help="compile the pick for the GPU, without it, and take the next one if it "
+            "fails; or compile the best few and choose again by their code",
         )
         command.add_argument(
             "--top", type=int, default=16, metavar="N", help="picks to compile at most"

@@ -48,6 +48,7 @@ class LiveCompiler:
         n_processes: Children at once; None means `compile_pool.default_processes`.
         limit_s: Seconds that one config may take.
         folder: Where results are kept; None keeps them in the user's cache.
+        disassemble: Whether facts hold what the machine code is made of.
 
     Raises:
         UnknownHardwareError: The kernel's GPU is not described.
@@ -63,6 +64,7 @@ class LiveCompiler:
         n_processes: int | None = None,
         limit_s: float = DEFAULT_LIMIT_S,
         folder: Path | None = None,
+        disassemble: bool = False,
     ) -> None:
         record = helion_hook.record_of(bound, args)
         match = match_hardware(record.hardware)
@@ -72,6 +74,7 @@ class LiveCompiler:
         self._bound = bound
         self._hardware = match.hardware
         self._limit_s = limit_s
+        self._disassemble = disassemble
         self._cache = CompileCache(cache_folder() if folder is None else folder)
         self._arguments = [format_argument(describe_argument(v)) for v in values]
         self._tools = tools_for(self._hardware)
@@ -83,6 +86,7 @@ class LiveCompiler:
             self._hardware.name,
             limit_s,
             folder,
+            disassemble,
             expected_keys=self._keys,
         )
         self._pool = CompilePool(make_checker, n_processes)
@@ -118,7 +122,7 @@ class LiveCompiler:
             status, arch = CompileStatus.REFUSED, self._hardware.arch
             facts = CompiledFacts(status, words, arch, self._tools.toolchain)
             return Checked(config, facts, False)
-        key = cache_key({**program, "disassembled": False})
+        key = cache_key({**program, "disassembled": self._disassemble})
         self._keys[config_text(config)] = key
         facts_or_none = self._cache.get(key, self._limit_s)
         return None if facts_or_none is None else Checked(config, facts_or_none, True)

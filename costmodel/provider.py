@@ -18,15 +18,18 @@ from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from typing import Any
 
 from costmodel import helion_hook
+from costmodel.choosing import LookAgain
 from costmodel.choosing import choose_for
 from costmodel.errors import CostModelError
 from costmodel.errors import ModelNotFoundError
 from costmodel.errors import SchemaMismatchError
 from costmodel.errors import UnknownHardwareError
 from costmodel.errors import UnreadableKernelError
+from costmodel.hybrid import SHORTLIST_LENGTH
 from costmodel.learned import LearnedModel
 from costmodel.learned import bundled_model_path
 from costmodel.pick_cache import Missing
@@ -38,6 +41,10 @@ from costmodel.types import Config
 from costmodel.types import Pick
 from costmodel.types import PickSource
 from costmodel.types import ReasonCode
+
+if TYPE_CHECKING:
+    from costmodel.code_model import CodeModel
+    from costmodel.features.extract import FeatureExtractor
 
 log = logging.getLogger("costmodel")
 
@@ -65,6 +72,7 @@ class Provider:
         self._loaded = False
         self._model: LearnedModel | None = None
         self._model_problem: tuple[ReasonCode, str] | None = None
+        self._second: CodeModel | None = None
         self._counts: Counter[ReasonCode] = Counter()
         self._announced: weakref.WeakKeyDictionary[Any, set[int]] = (
             weakref.WeakKeyDictionary()
@@ -119,7 +127,8 @@ class Provider:
             bound: What `kernel.bind(args)` returned.
             args: The call's arguments; only their shapes and dtypes are read.
             verify: "compile" to compile the choice for its GPU in a child process, and
-                to take the next one where that fails or spills heavily.
+                to take the next one where that fails or spills heavily; "code" to
+                compile the best few and choose again by their machine code.
             top: Choices to compile at most.
 
         Returns:
@@ -128,12 +137,16 @@ class Provider:
         Raises:
             ValueError: `verify` is something else.
         """
-        if verify not in (None, "compile"):
-            raise ValueError(f"expected verify=None or 'compile', found {verify!r}")
-        if verify is None:
-            kind, ask = "pick", lambda: self._pick(bound, args)
-        else:
-            kind, ask = f"compile {top}", lambda: self._compiled(bound, args, top)
+        asks: dict[str | None, Callable[[], Pick]] = {
+            None: lambda: self._pick(bound, args),
+            "compile": lambda: self._compiled(bound, args, top),
+            "code": lambda: self._seen(bound, args, top),
+        }
+        if verify not in asks:
+            raise ValueError(
+                f"expected verify=None, 'compile' or 'code', found {verify!r}"
+            )
+        kind, ask = f"pick {verify} {top}", asks[verify]
         found = self._remembered(bound, args, kind, ask)
         self.count(bound, found)
         return found
@@ -149,6 +162,37 @@ class Provider:
             lambda refused: self._pick(bound, args, without=refused),
             top,
         )
+
+    def _seen(self, bound: Any, args: Sequence[object] | None, top: int) -> Pick:
+        """The pick by what the best few compile to; else one that compiles."""
+        from costmodel.second_stage import second_look_live
+
+        model, code_model = self.model(), self._code_model()
+        if model is None or code_model is None:
+            return self._compiled(bound, args, top)
+        looked: list[Pick] = []
+
+        def look_again(extractor: FeatureExtractor, answer: Pick) -> Pick:
+            found = second_look_live(
+                bound, args, extractor, answer, model, code_model, top
+            )
+            looked.extend([] if found is None else [found])
+            return answer if found is None else found
+
+        answer = self._pick(bound, args, n_shortlist=top + 1, look_again=look_again)
+        return answer if looked else self._compiled(bound, args, top)
+
+    def _code_model(self) -> CodeModel | None:
+        """The second stage beside the model, or None where it has none."""
+        from costmodel.code_model import CodeModel
+
+        with self._lock:
+            if self._second is None and self._model is not None:
+                try:
+                    self._second = CodeModel.load(self.model_path, self._model.model_id)
+                except CostModelError as error:
+                    log.debug("no second stage: %s", error)
+            return self._second
 
     def answer(
         self,
@@ -236,6 +280,8 @@ class Provider:
         *,
         with_descriptors: bool = True,
         without: frozenset[str] = frozenset(),
+        n_shortlist: int = SHORTLIST_LENGTH,
+        look_again: LookAgain | None = None,
     ) -> Pick:
         if is_disabled():
             return default_pick(
@@ -256,6 +302,8 @@ class Provider:
             neighbours,
             with_descriptors=with_descriptors,
             without=without,
+            n_shortlist=n_shortlist,
+            look_again=look_again,
         )
 
     def count(self, bound: Any, answer: Pick) -> None:
@@ -396,7 +444,8 @@ def pick(
         args: The call's arguments; only shapes and dtypes are read.
         verify: "compile" to compile the choice in a child process, no GPU needed, and
             to take the next one where the compiler refuses it or spills heavily; some
-            seconds the first time, next to none once the result is kept.
+            seconds the first time, next to none once the result is kept. "code" to
+            compile the best few and choose again by their machine code.
         top: Choices to compile at most.
 
     Returns:

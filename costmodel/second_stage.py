@@ -9,9 +9,11 @@ first stage's ranking was the better one (44 H200 workloads, families left out).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +35,8 @@ from costmodel.types import PickSource
 
 if TYPE_CHECKING:
     from costmodel.features.extract import FeatureExtractor
+
+log = logging.getLogger("costmodel")
 
 DEFAULT_TOP = 16
 """Configs to compile besides the default; eight lose winners (design notes)."""
@@ -64,6 +68,42 @@ def code_facts(facts: CompiledFacts) -> CodeFacts | None:
         has_wgmma=code.has_wgmma,
         has_tma=code.has_tma,
     )
+
+
+def second_look_live(
+    bound: Any,
+    args: Sequence[object] | None,
+    extractor: FeatureExtractor,
+    answer: Pick,
+    model: LearnedModel,
+    code_model: CodeModel,
+    top: int = DEFAULT_TOP,
+) -> Pick | None:
+    """`second_look` for a bound kernel, compiled in child processes; never raises.
+
+    Args:
+        bound: What `kernel.bind(args)` returned.
+        args: The call's arguments; only their types, shapes and strides are read.
+        extractor: As of `second_look`.
+        answer: As of `second_look`.
+        model: As of `second_look`.
+        code_model: As of `second_look`.
+        top: Configs to compile besides the default.
+
+    Returns:
+        None where nothing could be compiled, or not the default.
+    """
+    from costmodel.live_compile import LiveCompiler
+
+    try:
+        with LiveCompiler(bound, args, disassemble=True) as compiler:
+            checked = list(compiler.check_in_order(to_compile(answer, top)))
+        if not checked or code_facts(checked[0].facts) is None:
+            return None
+        return second_look(extractor, answer, checked, model, code_model)
+    except Exception:  # no compiler here, or none that fits: the first look stands
+        log.debug("a second look failed", exc_info=True)
+        return None
 
 
 def to_compile(answer: Pick, top: int = DEFAULT_TOP) -> list[Config]:
