@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html.parser
+import itertools
 import json
 import math
 import os
@@ -24,6 +25,7 @@ from costmodel.training.page import page
 from costmodel.training.page_charts import LogAxis
 from costmodel.training.page_data import page_data
 from costmodel.training.page_explain import changed_knobs
+from costmodel.types import KernelClass
 
 QUICK = FitSettings(n_bags=2, n_trees=15, n_validity_trees=8, learning_rate=0.3)
 HOSTILE = "<script>alert(1)</script>\"'&"
@@ -52,7 +54,16 @@ def judged():
             4, planted=True, n_families=2, n_configs=30, promoted=False
         )
     ]
-    corpus = [*ruled, *unruled]
+    # Every class there is, and names as long as names get.
+    classes = list(KernelClass)
+    corpus = [
+        dataclasses.replace(
+            one,
+            kernel_class=classes[place % len(classes)],
+            family=f"{one.family}_of_a_rather_long_name",
+        )
+        for place, one in enumerate([*ruled, *unruled])
+    ]
     results = cross_fit(corpus, family_folds(corpus), SCHEMA, QUICK)
     return judge("leave one family out", results, SCHEMA), results
 
@@ -197,7 +208,7 @@ def test_an_axis_holds_its_values_and_keeps_ticks_apart(values, least, most) -> 
     assert places == sorted(places)
     ticks = axis.ticks()
     assert not axis.low < 1.0 < axis.high or 1.0 in ticks
-    gaps = [axis.at(b) - axis.at(a) for a, b in zip(ticks, ticks[1:], strict=False)]
+    gaps = [axis.at(b) - axis.at(a) for a, b in itertools.pairwise(ticks)]
     assert all(gap > 0.1 for gap in gaps)
 
 

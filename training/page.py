@@ -13,6 +13,7 @@ from typing import Any
 
 from costmodel.training.page_charts import LogAxis
 from costmodel.training.page_charts import bars
+from costmodel.training.page_charts import counted
 from costmodel.training.page_charts import scatter
 from costmodel.training.page_charts import times
 from costmodel.training.page_style import STYLE
@@ -55,7 +56,7 @@ def page(data: Json) -> str:
         _worst(data),
         _gate(data["gate"]),
         _families(data),
-        _coverage(data["coverage"]),
+        _coverage(data["coverage"], about["gpus"]),
         _importance(data["importance"]),
         _provenance(about),
     ]
@@ -197,8 +198,9 @@ def _families(data: Json) -> str:
     )
 
 
-def _coverage(coverage: Json) -> str:
+def _coverage(coverage: Json, gpus: Json) -> str:
     classes = coverage["classes"]
+    listed = ", ".join(f"{name} ({counted(n, 'workload')})" for name, n in gpus.items())
     most = max(
         (cell["workloads"] for row in coverage["rows"] for cell in row["cells"]),
         default=1,
@@ -207,11 +209,19 @@ def _coverage(coverage: Json) -> str:
         f'<th class="up" scope="col"><span>{escape(name.replace("_", " "))}</span></th>'
         for name in classes
     )
+    head += "".join(
+        f'<th class="up sum" scope="col"><span>{name}</span></th>'
+        for name in ("all kernels", "all shapes")
+    )
     rows = "".join(
         f'<tr><th scope="row">{escape(row["family"])}</th>'
         + "".join(
             _cell(row["family"], name, cell, most)
             for name, cell in zip(classes, row["cells"], strict=True)
+        )
+        + "".join(
+            f'<td class="sum">{sum(cell[key] for cell in row["cells"])}</td>'
+            for key in ("kernels", "shapes")
         )
         + "</tr>"
         for row in coverage["rows"]
@@ -219,7 +229,7 @@ def _coverage(coverage: Json) -> str:
     return (
         '<h2>What the data covers</h2><p class="note">Workloads by family and kernel '
         "class; point at a cell for kernels, shapes and configs. What is empty here "
-        "the model has never seen.</p>"
+        f"the model has never seen. GPUs: {escape(listed)}.</p>"
         f'<table class="map"><thead><tr><th></th>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table>"
     )

@@ -101,6 +101,7 @@ td.n,th.n{text-align:right;white-space:nowrap}
 .map td{text-align:center;border-radius:3px;min-width:34px}
 .map th.up{vertical-align:bottom;text-align:center}
 .map th.up span{writing-mode:vertical-rl;transform:rotate(180deg);display:inline-block}
+.map .sum{color:var(--soft)}
 .map th[scope=row]{font-weight:400;color:var(--ink)}
 footer{margin-top:48px;padding-top:14px;border-top:1px solid var(--line);
 font-size:.85rem;color:var(--soft)}
@@ -116,7 +117,9 @@ footer dd{margin:0}
 .bar .value small,.bar .value b{display:inline;margin-left:6px}
 .scale .track{grid-row:1}
 details{padding:0 12px}summary .right{margin-left:0}
-.map{font-size:.78rem}.map td{min-width:26px}
+.map{font-size:.78rem;border-spacing:1px}.map td{min-width:22px}
+.map th,.map td{padding:3px 2px}
+.map .sum{display:none}.map th[scope=row]{overflow-wrap:anywhere}
 footer dl{grid-template-columns:1fr}footer dd{margin-bottom:6px}}
 @media print{details{break-inside:avoid}body{background:#fff}}
 """
