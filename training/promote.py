@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from mlflow.exceptions import MlflowException
 
+from costmodel.code_model import CodeModel
+from costmodel.code_model import code_model_path
 from costmodel.errors import CostModelError
 from costmodel.errors import PromotionError
 from costmodel.features.schema import SCHEMA
@@ -219,7 +221,7 @@ def model_checks(
         rows, _ = read_golden(golden, model.card.feature_names)
     except (CostModelError, MlflowException, OSError) as error:
         found = " ".join(str(error).split())[:160]
-        return [Check("loads in this build", False, found, "the published pair")]
+        return [Check("loads in this build", False, found, "the published files")]
     spent_ms = score_ms(model, rows)
     return [
         Check("loads in this build", True, f"model {model.model_id}", "no error"),
@@ -239,17 +241,25 @@ def model_checks(
 
 
 def published_model(store: Store, version: Any, schema: FeatureSchema) -> LearnedModel:
-    """The pair that a version was published as, read back from its run.
+    """The model that a version was published as, read back from its run.
+
+    A second stage that was published with it must load too; no more is asked of it.
 
     Raises:
         CostModelError: Damaged, of another schema, or of another training.
     """
     with tempfile.TemporaryDirectory() as folder:
-        for suffix in (".ubj", ".json"):
+        listed = store.client.list_artifacts(version.run_id, PUBLISHED)
+        for suffix in (".ubj", ".json", ".code.ubj", ".code.json"):
             path = f"{PUBLISHED}/{version.name}{suffix}"
+            if suffix.startswith(".code") and path not in {one.path for one in listed}:
+                continue  # not every model has a second stage
             content = artifact(store, version.run_id, path)
             (Path(folder) / f"model{suffix}").write_bytes(content)
-        model = LearnedModel.load(Path(folder) / "model.ubj", schema)
+        trees = Path(folder) / "model.ubj"
+        model = LearnedModel.load(trees, schema)
+        if code_model_path(trees).exists():
+            CodeModel.load(trees, model.model_id)
     judged = version.tags.get("model_id")
     if judged != model.model_id:
         raise PromotionError(
