@@ -32,8 +32,8 @@ from costmodel.training.mlflow_store import tracking_uri
 from costmodel.training.mlflow_store import version_of_alias
 from costmodel.training.mlflow_store import without_credentials
 from costmodel.training.promote import promote
-from costmodel.training.promote import published_model
 from costmodel.training.promote import rollback
+from costmodel.training.promote_checks import published_model
 from costmodel.training.publish import publish
 from costmodel.training.recipe import Bounds
 from costmodel.training.recipe import Recipe
