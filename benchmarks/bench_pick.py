@@ -129,7 +129,7 @@ def one_round(reference: str, gpu: str, provider: Any) -> tuple[dict[str, float]
         )
         candidates = part("candidates", lambda: make_candidates(view, space, extractor))
         configs = [one.config for one in candidates]
-        part("features", lambda: extractor.matrix(configs, view.default))
+        part("features", lambda: extractor.matrix(configs, configs[0]))
         part(
             "choose",
             lambda: choose(
