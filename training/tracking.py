@@ -272,4 +272,5 @@ def _stand(
         client.set_registered_model_alias(name, CHAMPION, version)
         return True, why
     client.set_registered_model_alias(name, CHALLENGER, version)
-    return False, f"{why}; challenger until `costmodel promote`" if won else why
+    words = why if won else why.replace("not better than", "by totals alone not above")
+    return False, f"{words}; `costmodel promote` judges by workload and decides"
