@@ -53,6 +53,7 @@ def _rows(n: int, n_dots: float = 1.0) -> np.ndarray:
     rows[:, SCHEMA.index("x2")] = np.arange(n)
     rows[:, SCHEMA.index("d_x2")] = np.arange(n)
     rows[:, SCHEMA.index("w_n_dots")] = n_dots
+    rows[:, SCHEMA.index("w_n_loops")] = 1.0
     return rows
 
 
@@ -297,11 +298,19 @@ def test_without_a_rule_only_a_favourite_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_dots", "narrowest", "multiplied", "group"),
-    [(0, 1, 0, "other"), (1, 2, 2, "dot"), (2, 1, 2, "mixed"), (1, 1, 1, "dot")],
+    ("n_dots", "narrowest", "multiplied", "n_loops", "group"),
+    [
+        (0, 1, 0, 1, "other"),
+        (0, 1, 0, 0, "other"),
+        (1, 2, 2, 1, "dot"),
+        (2, 1, 2, 1, "mixed"),
+        (1, 1, 1, 2, "dot"),
+        (1, 2, 2, 0, "mixed"),
+    ],
 )
-def test_class_groups(n_dots, narrowest, multiplied, group) -> None:
+def test_class_groups(n_dots, narrowest, multiplied, n_loops, group) -> None:
     rows = _rows(1, n_dots)
+    rows[:, SCHEMA.index("w_n_loops")] = n_loops
     rows[:, SCHEMA.index("w_itemsize_min")] = narrowest
     rows[:, SCHEMA.index("w_dot_itemsize")] = multiplied
     assert class_group(SCHEMA)(rows) == [group]

@@ -154,7 +154,7 @@ def test_another_schema_is_refused_in_one_line(published) -> None:
         LearnedModel.load(published, make_schema(version=2))
     message = str(caught.value)
     assert "\n" not in message
-    assert "19 features" in message
+    assert f"{len(make_schema().names)} features" in message
     assert "base, difference, workload" in message
     assert "train again" in message
 
