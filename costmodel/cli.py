@@ -219,7 +219,7 @@ def _kernel_commands(commands: Commands) -> None:
         command.add_argument(
             "--verify",
             choices=("compile", "code"),
-            help="compile the pick for the GPU, without it, and take the next one if it "
+            help="compile the pick for the GPU, without it, and take the next if it "
             "fails; or compile the best few and choose again by their code",
         )
         command.add_argument(

@@ -39,7 +39,7 @@ GOLDEN = Path(__file__).parent / "golden" / "picks.json"
 N_GOLDEN = 12
 N_REPLAY = 30
 
-# What we demand of ourselves; for the published numbers, which are of families left out.
+# What we demand of ourselves; for published numbers, of families left out.
 MAX_HARM_SHARE = 0.03
 WORST_SPEEDUP = 0.95
 MAX_BYTES = 5_000_000
