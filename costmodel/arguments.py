@@ -312,6 +312,10 @@ def describe_argument(value: object, read_values: bool = False) -> Argument:
         return TensorArgument(dtype, shape, None if contiguous else strides, fill)
     if isinstance(value, torch.SymInt):
         return ScalarArgument(_plain_size(value))
+    if isinstance(value, torch.SymFloat):
+        # Helion knows no number here, so no program of it depends on which.
+        hint = value.node.hint
+        return ScalarArgument(1.0 if hint is None else float(hint))
     if value is None or isinstance(value, (bool, int, float, str)):
         return ScalarArgument(value)
     if isinstance(value, torch.dtype):

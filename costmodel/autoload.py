@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from costmodel.types import Config
 
 ENABLE_VARIABLE = "COSTMODEL_ENABLE"
-_MODES = ("predict", "verify", "seed")
+_MODES = ("predict", "code", "verify", "seed")
 _OPTIONS = ("user_lists", "verify_output")
 _OFF = {"", "0", "false", "no", "off"}
 _ON = {"1", "true", "yes", "on"}

@@ -98,7 +98,8 @@ def enable(
     this waits for its import. Calling it again replaces the former call's options.
 
     Args:
-        mode: One of "predict", "verify", "seed"; nothing is measured at effort "none".
+        mode: One of "predict", "code", "verify", "seed"; nothing is measured at effort
+            "none".
         model_path: A published model; None means `COSTMODEL_MODEL`, else the bundled
             one.
         user_lists: Also choose for kernels with `configs=[a, b, ...]`.

@@ -1,4 +1,4 @@
-"""Three ways to answer for a kernel: predict, verify a few by measuring, seed a search.
+"""Ways to answer for a kernel: predict, look at code, verify a few, seed a search.
 
 The order is the same in all of them: what Helion tuned before, then the mode's answer,
 and Helion's default wherever we fail. Measuring is Helion's own, with its correctness
@@ -37,6 +37,7 @@ class Mode(enum.StrEnum):
     """How a kernel gets its config."""
 
     PREDICT = "predict"
+    CODE = "code"
     VERIFY = "verify"
     SEED = "seed"
 
@@ -111,7 +112,12 @@ class Answerer:
             tuned = self.provider.tuned(bound, args)
             if tuned is not None:
                 return tuned
-        pick = self.provider.answer(kernel, args, with_descriptors=with_descriptors)
+        pick = self.provider.answer(
+            kernel,
+            args,
+            with_descriptors=with_descriptors,
+            look_at_code=self.mode is Mode.CODE,
+        )
         capturing = helion_hook.is_capturing()
         # A capture forbids to wait for the GPU, which a measurement has to.
         if may_measure and pick.shortlist and not capturing:
@@ -154,15 +160,16 @@ def autotuner(
         >>> @helion.kernel(autotuner_fn=costmodel.autotuner())
         ... def my_kernel(x: torch.Tensor) -> torch.Tensor: ...
 
-    `"predict"` never benchmarks. `"verify"` measures Helion's default and up to seven
-    of our candidates and keeps the best. `"seed"` runs Helion's own search from our
-    candidates, shortened to what is left to gain. With `static_shapes=False` the first
-    shape a kernel sees decides.
+    `"predict"` never benchmarks. Nor does `"code"`, which compiles our best sixteen in
+    child processes first and chooses by their machine code. `"verify"` measures
+    Helion's default and up to seven of our candidates and keeps the best. `"seed"` runs
+    Helion's own search from our candidates, shortened to what is left to gain. With
+    `static_shapes=False` the first shape a kernel sees decides.
 
     Args:
         model_path: A published model; None means `COSTMODEL_MODEL`, else the bundled
             one.
-        mode: One of "predict", "verify", "seed".
+        mode: One of "predict", "code", "verify", "seed".
         verify_output: Compare the first result of a predicted config with that of
             Helion's default, on copies of the arguments; the default where they differ.
 

@@ -52,6 +52,9 @@ DISABLE_VARIABLE = "COSTMODEL_DISABLE"
 MODEL_VARIABLE = "COSTMODEL_MODEL"
 STRICT_VARIABLE = "COSTMODEL_STRICT"
 
+DEFAULT_TOP = 16
+"""Configs to compile where code is looked at; eight lose winners (design notes)."""
+
 
 def is_disabled() -> bool:
     """True where the environment switches everything of ours off."""
@@ -117,7 +120,7 @@ class Provider:
         args: Sequence[object] | None = None,
         *,
         verify: str | None = None,
-        top: int = 16,
+        top: int = DEFAULT_TOP,
     ) -> Pick:
         """Choose a config for a bound kernel; never benchmarks, and never fails it.
 
@@ -151,25 +154,43 @@ class Provider:
         self.count(bound, found)
         return found
 
-    def _compiled(self, bound: Any, args: Sequence[object] | None, top: int) -> Pick:
+    def _compiled(
+        self,
+        bound: Any,
+        args: Sequence[object] | None,
+        top: int,
+        neighbours: Sequence[Config] = (),
+        with_descriptors: bool = True,
+    ) -> Pick:
         """The pick, once a compiler has accepted it."""
         from costmodel.verified import verified_live
 
-        return verified_live(
-            bound,
-            args,
-            self._pick(bound, args),
-            lambda refused: self._pick(bound, args, without=refused),
-            top,
-        )
+        def choose_without(refused: frozenset[str]) -> Pick:
+            return self._pick(
+                bound,
+                args,
+                neighbours,
+                with_descriptors=with_descriptors,
+                without=refused,
+            )
 
-    def _seen(self, bound: Any, args: Sequence[object] | None, top: int) -> Pick:
+        first = choose_without(frozenset())
+        return verified_live(bound, args, first, choose_without, top)
+
+    def _seen(
+        self,
+        bound: Any,
+        args: Sequence[object] | None,
+        top: int,
+        neighbours: Sequence[Config] = (),
+        with_descriptors: bool = True,
+    ) -> Pick:
         """The pick by what the best few compile to; else one that compiles."""
         from costmodel.second_stage import second_look_live
 
         model, code_model = self.model(), self._code_model()
         if model is None or code_model is None:
-            return self._compiled(bound, args, top)
+            return self._compiled(bound, args, top, neighbours, with_descriptors)
         looked: list[Pick] = []
 
         def look_again(extractor: FeatureExtractor, answer: Pick) -> Pick:
@@ -179,8 +200,17 @@ class Provider:
             looked.extend([] if found is None else [found])
             return answer if found is None else found
 
-        answer = self._pick(bound, args, n_shortlist=top + 1, look_again=look_again)
-        return answer if looked else self._compiled(bound, args, top)
+        answer = self._pick(
+            bound,
+            args,
+            neighbours,
+            with_descriptors=with_descriptors,
+            n_shortlist=top + 1,
+            look_again=look_again,
+        )
+        if looked:
+            return answer
+        return self._compiled(bound, args, top, neighbours, with_descriptors)
 
     def _code_model(self) -> CodeModel | None:
         """The second stage beside the model, or None where it has none."""
@@ -200,6 +230,7 @@ class Provider:
         args: Sequence[object] | None = None,
         *,
         with_descriptors: bool = True,
+        look_at_code: bool = False,
     ) -> Pick:
         """What `pick` says, with configs tuned for other shapes among the candidates.
 
@@ -209,8 +240,23 @@ class Provider:
             bound: What `kernel.bind(args)` returned.
             args: The call's arguments; only their shapes and dtypes are read.
             with_descriptors: Whether configs with tensor descriptors may be answered.
+            look_at_code: Whether the best few are compiled and chosen from by their
+                machine code, as `pick(verify="code")` does.
         """
-        kind = f"answer {with_descriptors}"
+        kind = f"answer {with_descriptors} {look_at_code}"
+        if look_at_code:
+            return self._remembered(
+                bound,
+                args,
+                kind,
+                lambda: self._seen(
+                    bound,
+                    args,
+                    DEFAULT_TOP,
+                    helion_hook.neighbour_configs(bound),
+                    with_descriptors,
+                ),
+            )
         return self._remembered(
             bound,
             args,
@@ -428,7 +474,7 @@ def pick(
     args: Sequence[object] | None = None,
     *,
     verify: str | None = None,
-    top: int = 16,
+    top: int = DEFAULT_TOP,
 ) -> Pick:
     """Choose a config for a bound Helion kernel at compile time, with no benchmark.
 

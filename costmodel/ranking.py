@@ -114,7 +114,7 @@ def pick_from_list(
         return None
     best = usable[0]
     detail = f"first of {len(order)} listed configs by prediction"
-    if may_measure and answerer.mode is not Mode.PREDICT and len(usable) > 1:
+    if may_measure and answerer.mode in (Mode.VERIFY, Mode.SEED) and len(usable) > 1:
         first = [helion_hook.plain_config(one.config) for one in usable[:MOST_MEASURED]]
         timed = helion_hook.measure(bound, args, first)
         fastest = min(range(len(timed)), key=lambda place: timed[place].latency_us)

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("costmodel")
 
-DEFAULT_TOP = 16
-"""Configs to compile besides the default; eight lose winners (design notes)."""
-
 
 def code_facts(facts: CompiledFacts) -> CodeFacts | None:
     """What features need of a config that compiled and was disassembled, else None."""
@@ -77,7 +74,7 @@ def second_look_live(
     answer: Pick,
     model: LearnedModel,
     code_model: CodeModel,
-    top: int = DEFAULT_TOP,
+    top: int = 16,
 ) -> Pick | None:
     """`second_look` for a bound kernel, compiled in child processes; never raises.
 
@@ -106,7 +103,7 @@ def second_look_live(
         return None
 
 
-def to_compile(answer: Pick, top: int = DEFAULT_TOP) -> list[Config]:
+def to_compile(answer: Pick, top: int = 16) -> list[Config]:
     """Helion's default and the best of a first look, each once, the default first."""
     assert answer.default is not None
     others = [config for config in answer.shortlist if config != answer.default]

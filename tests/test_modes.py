@@ -420,9 +420,9 @@ def test_a_differing_output_leaves_helions_default(
 
 
 def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(ValueError, match="predict, verify, seed"):
+    with pytest.raises(ValueError, match="predict, code, verify, seed"):
         costmodel.autotuner(mode="guess")
-    with pytest.raises(ValueError, match="predict, verify, seed"):
+    with pytest.raises(ValueError, match="predict, code, verify, seed"):
         costmodel.enable("guess")
 
 

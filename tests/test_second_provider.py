@@ -12,11 +12,15 @@ import helion.language as hl
 import pytest
 import torch
 
+from costmodel import modes
 from costmodel import second_stage
 from costmodel.arguments import parse_argument
 from costmodel.code_model import code_model_path
 from costmodel.hardware import load_hardware
+from costmodel.helion_hook.records import bind_args
 from costmodel.learned import bundled_model_path
+from costmodel.modes import Answerer
+from costmodel.provider import DEFAULT_TOP
 from costmodel.provider import Provider
 from costmodel.target import bind
 from costmodel.types import Pick
@@ -64,7 +68,7 @@ def test_without_a_second_look_the_compiler_is_still_asked(
     monkeypatch.setattr(second_stage, "second_look_live", lambda *_args: None)
     asked: list[int] = []
 
-    def compiled(self: Provider, one: Any, args: Any, top: int) -> Pick:
+    def compiled(self: Provider, one: Any, args: Any, top: int, *_more: Any) -> Pick:
         asked.append(top)
         return self._pick(one, args)
 
@@ -79,6 +83,31 @@ def test_without_a_second_look_the_compiler_is_still_asked(
     found = provider.pick(bound, verify="code", top=3)
     assert asked == [3]
     assert found.config == provider.pick(bound).config
+
+
+def test_mode_code_looks_at_code_and_measures_nothing(
+    bound: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def look(*said: Any) -> Pick:
+        answer, top = said[3], said[-1]
+        seen.append(top)
+        return replace(answer, config=answer.shortlist[-1], source=PickSource.LEARNED)
+
+    monkeypatch.setattr(second_stage, "second_look_live", look)
+    monkeypatch.setattr(modes, "measured", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(modes, "searched", lambda *_: pytest.fail("searched"))
+    args = bind_args(bound)
+    answerer = Answerer("code", Provider())
+    found = answerer.answer(bound, args, skip_cache=True)
+    again = answerer.answer(bound, args, skip_cache=True)
+    assert seen == [DEFAULT_TOP]  # the second answer is remembered
+    assert found.source is PickSource.LEARNED
+    assert again.config == found.config
+    plain = Answerer("predict", Provider()).answer(bound, args, skip_cache=True)
+    assert seen == [DEFAULT_TOP]
+    assert plain.detail
 
 
 def test_another_word_is_refused(bound: Any) -> None:
