@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from costmodel.arguments import DTYPES
 from costmodel.arguments import Argument
@@ -233,6 +234,11 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         parse_argument(text)
     except ArgumentSpecError as error:
         assert "expected" in str(error)
+
+
+def test_a_float_that_helion_made_symbolic_is_some_float() -> None:
+    free = ShapeEnv().create_unbacked_symfloat()
+    assert describe_argument(free) == ScalarArgument(1.0)
 
 
 def test_what_the_grammar_lacks_is_refused() -> None:
