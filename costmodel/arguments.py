@@ -428,7 +428,11 @@ def _numbers(text: str, part: str, what: str) -> tuple[int, ...]:
         return ()
     if not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", part, re.ASCII):
         raise _error(text, f"{what} of whole numbers with commas")
-    return tuple(int(number) for number in part.split(","))
+    # A number's text is looked at first: Python refuses to read thousands of digits.
+    digits = [number.strip() for number in part.split(",")]
+    if any(len(number.lstrip("0")) > 18 for number in digits):
+        raise _error(text, f"{what} of numbers of at most 18 digits")
+    return tuple(map(int, digits))
 
 
 def _error(found: str, expected: str) -> ArgumentSpecError:

@@ -36,13 +36,17 @@ from costmodel.types import ReasonCode
 
 
 def _provider(model: str | None) -> Provider:
-    """A provider on the named model; a named model that is missing is an error."""
+    """A provider on the named model; one that is missing or unusable is an error."""
     if model is not None and not Path(model).exists():
         raise ModelNotFoundError(
             f"{model}: expected a published model (.ubj), found nothing: train one "
             "with `costmodel train LOGS --output DIR`"
         )
-    return Provider(model)
+    provider = Provider(model)
+    problem = provider.model_problem() if model is not None else None
+    if problem is not None:
+        raise ModelNotFoundError(problem[1])
+    return provider
 
 
 def _pick_for(arguments: argparse.Namespace) -> tuple[Any, Hardware, Pick]:

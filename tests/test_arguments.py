@@ -206,6 +206,7 @@ def test_scalars_pass_through() -> None:
         ("[4", "a comma or ]"),
         ("bf16[4,x]", "a shape of whole numbers"),
         ("bf16[-1]", "a shape of whole numbers"),
+        (f"bf16[{10**18}]", "at most 18 digits"),
         ("bf16[4,5]:1", "2 strides"),
         ("f32[4]@purple", "a fill among"),
         ("f32[4]@ones(3)", "a fill among"),
