@@ -231,7 +231,8 @@ def test_the_side_file_joins_and_tells_the_rest(
         assert len(side.strides) == sum("[" in text for text in workload.args)
         assert side.promoted is True
         assert set(side.interleaved_us) <= set(run.configs)
-        assert summary.n_retimed == len(side.interleaved_us) >= 2
+        # A default that no other comes near is read alone.
+        assert summary.n_retimed == len(side.interleaved_us) >= 1
         reference = side.default_config_id
         if reference in side.interleaved_us:
             n_rounds = len(side.interleaved_us[reference]) // 2
@@ -240,6 +241,7 @@ def test_the_side_file_joins_and_tells_the_rest(
             assert all(len(values) == n_rounds for values in others)
         assert side.noise_floor_log is not None
         assert side.noise_floor_log < 1e-3
+    assert max(summary.n_retimed for _, summary, _ in results) >= 2
     assert by_log[results[1][0].workload_id].side.scalars == {"limit": 7.5}
 
 
