@@ -113,7 +113,7 @@ def test_the_cards_classes_are_the_corpus(described: Description) -> None:
 
 
 def test_the_corpus_is_as_broad_as_it_must_be(described: Description) -> None:
-    """What the issue asks of the first recording."""
+    """Breadth that a first recording must have."""
     assert described.n_workloads >= 180
     assert described.n_kernels_with_shapes >= 60
     assert described.n_families >= 12

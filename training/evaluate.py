@@ -100,7 +100,7 @@ def _evaluate_run(run: CleanRun, model: LearnedModel) -> tuple[Row, Outcome]:
         row.update(_picked_facts(recorded, choice, judged))
         return row, judged
     except Exception as error:
-        # One bad run must not cost the others their row: the issue asks for a row with
+        # One bad run must not cost the others their row: it gets a row with
         # an error, "never a crash".
         words = " ".join(str(error).split())
         known = isinstance(error, CostModelError)
