@@ -105,6 +105,12 @@ class Opinion:
     gain_log: FloatArray
     spread_log: FloatArray
 
+    def lower_log(self, spread_weight: float, margin_log: float) -> FloatArray:
+        """float32[n], lower bounds: gain less the weighted spread and a margin."""
+        weighted = np.float32(spread_weight) * self.spread_log
+        lower: FloatArray = self.gain_log - weighted - np.float32(margin_log)
+        return lower
+
     def blended(self, gain_log: FloatArray, spread_log: FloatArray) -> Opinion:
         """The mean of this and the first stage's.
 

@@ -157,11 +157,7 @@ def second_look(
     )
     card = code_model.card
     group = class_group(SCHEMA)(features[:1])[0]
-    lower = (
-        both.gain_log
-        - np.float32(card.spread_weight) * both.spread_log
-        - np.float32(card.margin_log[group])
-    )
+    lower = both.lower_log(card.spread_weight, card.margin_log[group])
     decision = model.gate.decide_compiled(
         features,
         first.valid_probability,

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from costmodel.datasets import gpu_state
 from costmodel.datasets.gpu_turn import COMPILE
 from costmodel.datasets.gpu_turn import FileTurn
 
@@ -66,14 +67,14 @@ def main(argv: list[str] | None = None) -> int:
             )
         except Exception as error:
             traceback.print_exc()
-            broken = _device_is_broken()
+            broken = gpu_state.device_is_broken()
             text = " ".join(f"{type(error).__name__}: {error}".split())
             say(event="failed", error=text, broken=broken)
             if broken:
                 return _BROKEN_DEVICE
             continue
         say(event="done", result=answer)
-        _free_memory()
+        gpu_state.free_memory()
     return 0
 
 
@@ -175,26 +176,6 @@ def _start_cuda() -> None:
     import torch
 
     torch.cuda.synchronize()
-
-
-def _device_is_broken() -> bool:
-    """Whether CUDA still answers in this process; most errors leave it usable."""
-    import torch
-
-    try:
-        torch.cuda.synchronize()
-    except Exception:
-        return True
-    return False
-
-
-def _free_memory() -> None:
-    import gc
-
-    import torch
-
-    gc.collect()
-    torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":  # Helion's benchmark worker imports this module again

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from costmodel.datasets import gpu_state
 from costmodel.datasets.gpu_turn import COMPILE
 from costmodel.datasets.gpu_turn import FileTurn
 from costmodel.datasets.oracle import Limits
@@ -66,14 +67,14 @@ def main(argv: list[str] | None = None) -> int:
             )
         except Exception as error:
             traceback.print_exc()
-            broken = _device_is_broken()
+            broken = gpu_state.device_is_broken()
             text = " ".join(f"{type(error).__name__}: {error}".split())
             say(event="failed", error=text, broken=broken)
             if broken:
                 return _BROKEN_DEVICE
             continue
         say(event="done", **dataclasses.asdict(summary))
-        _free_memory()
+        gpu_state.free_memory()
     return 0
 
 
@@ -137,26 +138,6 @@ def _device_name() -> str:
     import torch
 
     return str(torch.cuda.get_device_name())
-
-
-def _device_is_broken() -> bool:
-    """Whether CUDA still answers in this process; most errors leave it usable."""
-    import torch
-
-    try:
-        torch.cuda.synchronize()
-    except Exception:
-        return True
-    return False
-
-
-def _free_memory() -> None:
-    import gc
-
-    import torch
-
-    gc.collect()
-    torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":  # Helion's benchmark worker imports this module again

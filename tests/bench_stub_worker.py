@@ -103,8 +103,8 @@ def main(argv: Sequence[str]) -> int:
     cuda_rig.cuda_rig = _rig
     bench_check.ResultJudge = _Judge  # type: ignore[misc]
     bench_worker._start_cuda = lambda: None
-    bench_worker._device_is_broken = lambda: False
-    bench_worker._free_memory = lambda: None
+    bench_worker.gpu_state.device_is_broken = lambda: False
+    bench_worker.gpu_state.free_memory = lambda: None
     with targeting(load_hardware("NVIDIA H200")), aligned_fakes():
         return bench_worker.main(list(argv))
 

@@ -200,4 +200,6 @@ def test_a_remote_name_imports_no_mlflow() -> None:
         "local_model('models:/team@champion')\n"
         "assert 'mlflow' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
