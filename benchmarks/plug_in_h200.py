@@ -57,10 +57,10 @@ class Decisions:
     """Notes what is answered and how long it took."""
 
     def __init__(self, make_provider: Callable[[], Any]) -> None:
-        from costmodel import provider
+        from costmodel import process_provider
         from costmodel.modes import Answerer
 
-        provider._PROVIDER = make_provider()
+        process_provider._PROVIDER = make_provider()
         self.last: Any = None
         self.seconds = 0.0
         genuine = Answerer.answer

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from costmodel.enabling import disable
     from costmodel.enabling import enable
     from costmodel.modes import autotuner
-    from costmodel.provider import pick
-    from costmodel.provider import stats
+    from costmodel.process_provider import pick
+    from costmodel.process_provider import stats
     from costmodel.ranking import rank
     from costmodel.shapes import pick_shapes
     from costmodel.token_buckets import buckets
@@ -41,10 +41,10 @@ _HOME = {
     "buckets": "costmodel.token_buckets",
     "disable": "costmodel.enabling",
     "enable": "costmodel.enabling",
-    "pick": "costmodel.provider",
+    "pick": "costmodel.process_provider",
     "pick_shapes": "costmodel.shapes",
     "rank": "costmodel.ranking",
-    "stats": "costmodel.provider",
+    "stats": "costmodel.process_provider",
 }
 
 

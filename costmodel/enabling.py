@@ -18,9 +18,9 @@ from costmodel import helion_hook
 from costmodel.modes import Answerer
 from costmodel.modes import Mode
 from costmodel.modes import mode_of
+from costmodel.process_provider import provider_for
 from costmodel.provider import STRICT_VARIABLE
 from costmodel.provider import is_disabled
-from costmodel.provider import provider_for
 from costmodel.ranking import pick_from_list
 from costmodel.types import Config
 from costmodel.types import ReasonCode

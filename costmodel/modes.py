@@ -20,10 +20,10 @@ from costmodel.measuring import failed
 from costmodel.measuring import measured
 from costmodel.measuring import searched
 from costmodel.measuring import with_checked_output
+from costmodel.process_provider import default_provider
+from costmodel.process_provider import provider_for
 from costmodel.provider import Provider
 from costmodel.provider import default_pick
-from costmodel.provider import default_provider
-from costmodel.provider import provider_for
 from costmodel.types import Config
 from costmodel.types import Pick
 from costmodel.types import PickSource

@@ -22,9 +22,9 @@ from costmodel.hybrid import merit_of
 from costmodel.measured_choice import MOST_MEASURED
 from costmodel.modes import Answerer
 from costmodel.modes import Mode
+from costmodel.process_provider import provider_for
 from costmodel.provider import STRICT_VARIABLE
 from costmodel.provider import Provider
-from costmodel.provider import provider_for
 from costmodel.types import Candidate
 from costmodel.types import CandidateOrigin
 from costmodel.types import Config

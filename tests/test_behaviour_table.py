@@ -453,7 +453,7 @@ def test_the_page_tells_what_happens(
 ) -> None:
     name, *cells = row
     answer_with(monkeypatch, _ours)
-    monkeypatch.setattr("costmodel.provider._PROVIDER", None)
+    monkeypatch.setattr("costmodel.process_provider._PROVIDER", None)
     trial = Trial(trial_rig, monkeypatch, column)
     CASES[name](trial)
     StubProvider.measured.clear()

@@ -47,7 +47,7 @@ SHAPE = (2048, 4096)
 
 @pytest.fixture
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
-    monkeypatch.setattr("costmodel.provider._PROVIDER", None)
+    monkeypatch.setattr("costmodel.process_provider._PROVIDER", None)
     with rig(tmp_path, monkeypatch) as made:
         yield made
     costmodel.disable()

@@ -14,6 +14,7 @@ import torch
 
 import costmodel
 from costmodel import helion_hook
+from costmodel import process_provider
 from costmodel import provider as provider_module
 from costmodel.arguments import parse_argument
 from costmodel.features.graph import KernelGraph
@@ -212,7 +213,7 @@ def test_answers_are_remembered_for_living_kernels_only() -> None:
 def test_stats_count_every_model(bound: Any, tmp_path: Path) -> None:
     before = costmodel.stats().get("no_model", 0)
     for _ in range(2):
-        provider_module.provider_for(tmp_path / "none.ubj").pick(bound)
+        process_provider.provider_for(tmp_path / "none.ubj").pick(bound)
     assert costmodel.stats()["no_model"] == before + 2
 
 
