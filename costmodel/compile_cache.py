@@ -22,11 +22,16 @@ CACHE_VARIABLE = "XDG_CACHE_HOME"
 _SCHEMA_VERSION = 1
 
 
-def cache_folder() -> Path:
-    """Where facts are kept unless a caller says otherwise."""
+def user_cache() -> Path:
+    """This project's folder among the user's caches."""
     base = os.environ.get(CACHE_VARIABLE)
     root = Path(base) if base else Path.home() / ".cache"
-    return root / "helion-costmodel" / "compiled"
+    return root / "helion-costmodel"
+
+
+def cache_folder() -> Path:
+    """Where facts are kept unless a caller says otherwise."""
+    return user_cache() / "compiled"
 
 
 def cache_key(program: Mapping[str, Any]) -> str:

@@ -8,11 +8,14 @@ differ between two compilations of one program.
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from collections.abc import Iterable
 
 _DIGEST_DIGITS = 16
 _BYTES_PER_INSTRUCTION = 16  # Volta and later
+_NOTE = b".note.nv.tkinfo"
+_CONTROLS = re.compile(rb"-apply-controls[ =]([^ \0]+)")
 
 
 def text_digest(cubin: bytes) -> str:
@@ -41,6 +44,24 @@ def n_instructions(cubin: bytes) -> int:
 
 def text_sections(cubin: bytes) -> list[bytes]:
     """Contents of the sections named `.text*` of a little-endian 64-bit ELF file."""
+    return [data for name, data in _sections(cubin) if name.startswith(b".text")]
+
+
+def applied_controls(cubin: bytes) -> str | None:
+    """Path of the control file that the assembler was given, by the cubin's own note.
+
+    The note repeats the assembler's command line. None means that no control file
+    reached it, whatever the caller believes.
+    """
+    for name, data in _sections(cubin):
+        found = _CONTROLS.search(data) if name == _NOTE else None
+        if found is not None:
+            return found[1].decode(errors="replace")
+    return None
+
+
+def _sections(cubin: bytes) -> list[tuple[bytes, bytes]]:
+    """Names and contents, in file order; none of what is no ELF file of our kind."""
     if cubin[:6] != b"\x7fELF\x02\x01":
         return []
     (table,) = struct.unpack_from("<Q", cubin, 40)  # e_shoff
@@ -55,6 +76,5 @@ def text_sections(cubin: bytes) -> list[bytes]:
     for name_offset, offset, length in headers:
         start = names_offset + name_offset
         name = cubin[start : cubin.index(b"\0", start)]
-        if name.startswith(b".text"):
-            found.append(cubin[offset : offset + length])
+        found.append((name, cubin[offset : offset + length]))
     return found

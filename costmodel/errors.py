@@ -74,3 +74,15 @@ class RecipeError(CostModelError):
 
 class PromotionError(CostModelError):
     """A model version must not become champion, or there is none to go back to."""
+
+
+class NoAcfToolchainError(CostModelError):
+    """The ptxas that Triton would run does not take control files."""
+
+
+class UnknownAcfError(CostModelError):
+    """The catalogue holds no such control file."""
+
+
+class AcfSourceError(CostModelError):
+    """A folder, a manifest or a catalogue of control files cannot be used."""
