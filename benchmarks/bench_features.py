@@ -23,6 +23,7 @@ from costmodel.datasets.workloads.registry import all_cases
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.graph import KernelGraph
 from costmodel.hardware import load_hardware
+from costmodel.heuristics.listed import with_list
 from costmodel.target import bind
 from costmodel.types import Config
 
@@ -43,6 +44,7 @@ def main() -> None:
     graph = KernelGraph.from_record(view.record)
     setup_ms = _times(lambda: FeatureExtractor(graph, hardware), 10)
     extractor = FeatureExtractor(graph, hardware)
+    with_list(extractor, view.default)
     matrix_ms = _times(lambda: extractor.matrix(configs, view.default), N_ROUNDS)
     print(f"kernel        {reference} {' '.join(case.shapes[0])}")
     print(f"candidates    {len(configs)}")

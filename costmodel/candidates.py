@@ -27,7 +27,7 @@ from costmodel.features.effective import EffectiveKeys
 from costmodel.features.feasible import feasible
 from costmodel.heuristics.accuracy import keeps_sums_exact
 from costmodel.heuristics.facts import Facts
-from costmodel.heuristics.propose import propose
+from costmodel.heuristics.listed import with_list
 from costmodel.heuristics.read_facts import read_facts
 from costmodel.moves import Move
 from costmodel.moves import Mover
@@ -86,7 +86,9 @@ def make_candidates(
     facts = read_facts(graph, space)
     pool = _Pool(keys, limit)
     pool.add(Candidate(default, CandidateOrigin.DEFAULT, "Helion's default"))
-    analytic = propose(graph, extractor, default, space, facts)
+    analytic = [
+        one for one in with_list(extractor, default) if not space.objections(one.config)
+    ]
     for candidate in analytic:
         pool.add(candidate)
     seeds = [canonical_config(seed, default) for seed in view.seeds]

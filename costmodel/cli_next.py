@@ -33,6 +33,7 @@ from costmodel.features.graph import KernelGraph
 from costmodel.hardware import Hardware
 from costmodel.hardware import load_hardware
 from costmodel.hardware import match_hardware
+from costmodel.heuristics.listed import with_list
 from costmodel.learned import LearnedModel
 from costmodel.types import Config
 from costmodel.types import FloatArray
@@ -112,6 +113,7 @@ def _considered(
             same = (record.kernel_source, record.input_shapes, record.dtypes)
             new = tuple(c for c in configs if (*same, config_id(c)) not in known)
             extractor = FeatureExtractor(KernelGraph.from_record(record), hardware)
+            with_list(extractor, default)
             features = extractor.matrix(new, default)
         except CostModelError as error:
             print(f"costmodel: left out: {workload.kernel}: {error}", file=sys.stderr)
@@ -133,6 +135,7 @@ def _recorded(recorded: Iterable[WorkloadData]) -> Iterable[_Considered]:
         try:
             graph = KernelGraph.from_record(one.record)
             extractor = FeatureExtractor(graph, match.hardware)
+            with_list(extractor, one.configs[one.default_index])
             features = extractor.matrix(one.configs, one.configs[one.default_index])
         except CostModelError:
             continue

@@ -16,6 +16,7 @@ from costmodel.features.extract import FeatureExtractor
 from costmodel.features.feasible import feasible
 from costmodel.features.graph import KernelGraph
 from costmodel.hardware import match_hardware
+from costmodel.heuristics.listed import with_list
 from costmodel.hybrid import analytic_ranking
 from costmodel.hybrid import canonical_text
 from costmodel.hybrid import merit_of
@@ -156,6 +157,7 @@ def _ranked(
         return _as_given(configs, match.why)
     extractor = FeatureExtractor(KernelGraph.from_record(view.record), match.hardware)
     default = canonical_config(view.default)
+    with_list(extractor, default)
     refused: list[Ranked] = []
     usable: list[tuple[int, Any, Config]] = []
     for index, config in enumerate(configs):

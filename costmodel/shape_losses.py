@@ -30,6 +30,7 @@ from costmodel.gate import FAILURE_LOG
 from costmodel.gate import GUARDS
 from costmodel.gate import expected_gain_log
 from costmodel.hardware import Hardware
+from costmodel.heuristics.listed import with_list
 from costmodel.hybrid import canonical_text
 from costmodel.learned import LearnedModel
 from costmodel.provider import Provider
@@ -183,6 +184,7 @@ def _losses(
     try:
         view = helion_hook.view(bound)
         extractor = FeatureExtractor(KernelGraph.from_record(view.record), hardware)
+        with_list(extractor, view.default)
     except UnreadableKernelError:
         return loss
     # Written as Helion would compile it here, whatever the shape it comes from.

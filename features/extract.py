@@ -21,6 +21,7 @@ from costmodel.features.knobs import scattered_blocks
 from costmodel.features.liveness import LiveBytes
 from costmodel.features.liveness import live_bytes
 from costmodel.features.liveness import make_live_plan
+from costmodel.features.proposed import Proposed
 from costmodel.features.remembered import RememberedFeatures
 from costmodel.features.remembered import RememberedResources
 from costmodel.features.resources import Resources
@@ -36,6 +37,7 @@ from costmodel.features.traffic import Work
 from costmodel.features.traffic import estimate_work
 from costmodel.features.workload import workload_features
 from costmodel.hardware import Hardware
+from costmodel.types import Candidate
 from costmodel.types import Config
 from costmodel.types import FloatArray
 from costmodel.types import KernelClass
@@ -59,6 +61,10 @@ class FeatureExtractor:
     row's features do not depend on the rows around it. Answers are remembered by the
     identity of configs, which must not change once they were asked about.
 
+    Features need to know our own analytic list, which is made from resource estimates:
+    `costmodel.heuristics.listed.with_list` makes it and says it here. Resources and
+    estimated times need none.
+
     Attributes:
         graph: The kernel.
         hardware: The GPU.
@@ -76,8 +82,30 @@ class FeatureExtractor:
             WORKLOAD_FEATURES,
             1,
         )
+        self._proposed: Proposed | None = None
         self._remembered: RememberedFeatures | None = None
         self._last: RememberedResources | None = None
+
+    def know_list(self, default: Config, candidates: Sequence[Candidate]) -> None:
+        """Say what the analytic list of this workload is, before features are asked.
+
+        Args:
+            default: Helion's full default.
+            candidates: The list, best first; may be empty.
+        """
+        self._proposed = Proposed(self.graph, default, candidates)
+        self._remembered = None
+
+    @property
+    def proposed(self) -> Proposed:
+        """The analytic list.
+
+        Raises:
+            AssertionError: Nobody said it; features without it would mean otherwise
+                than those that a model was trained on.
+        """
+        assert self._proposed is not None, "call with_list before asking for features"
+        return self._proposed
 
     def remember(self, configs: Sequence[Config]) -> None:
         """Evaluate configs once for all that will be asked about these very objects.
@@ -142,6 +170,7 @@ class FeatureExtractor:
             **knob_features(self.graph, configs, found.tiles),
             **_physical(self.graph, found, self.hardware),
             **dot_features(self.graph, found.tiles, found.resources.threads),
+            **self.proposed.columns(configs),
         }
         return _pack(columns, BASE_FEATURES, len(configs))
 

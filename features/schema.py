@@ -107,6 +107,8 @@ BASE_FEATURES: tuple[tuple[str, str], ...] = (
     ("host_descriptors", "bool"),
     ("descriptor_load_share", "share"),
     ("descriptor_store_share", "share"),
+    ("is_proposed", "bool"),
+    ("proposal_place", "count"),
 )
 """Features of one config: name and unit, in order."""
 

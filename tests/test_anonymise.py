@@ -36,6 +36,7 @@ from costmodel.features.canonical import config_id
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.graph import KernelGraph
 from costmodel.hardware import load_hardware
+from costmodel.heuristics.listed import with_list
 from costmodel.heuristics.rules import has_promoted_rule
 from costmodel.types import Config
 from costmodel.types import WorkloadRecord
@@ -178,6 +179,7 @@ def _features(corpus: Corpus) -> dict[float, bytes]:
     for one in corpus.workloads():
         extractor = FeatureExtractor(KernelGraph.from_record(one.record), H200)
         default = one.configs[one.default_index or 0]
+        with_list(extractor, default)
         rows = extractor.matrix(one.configs, default)
         analytic = extractor.analytic_us(one.configs)
         for i in np.flatnonzero(one.is_ok):
@@ -259,6 +261,7 @@ def _check_recorded(corpus: Corpus, step: int) -> None:
             continue
         second = FeatureExtractor(KernelGraph.from_record(new.record), H200)
         default = old.configs[old.default_index or 0]
+        assert len(with_list(first, default)) == len(with_list(second, default))
         before = first.matrix(old.configs, default)
         assert before.tobytes() == second.matrix(new.configs, default).tobytes()
         assert first.kernel_class == second.kernel_class

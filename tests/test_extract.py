@@ -20,7 +20,9 @@ from costmodel.features.graph import KernelGraph
 from costmodel.features.schema import SCHEMA
 from costmodel.hardware import known_hardware
 from costmodel.hardware import load_hardware
+from costmodel.heuristics.listed import with_list
 from costmodel.types import Config
+from costmodel.types import WorkloadRecord
 
 H200 = load_hardware("H200")
 LAWS = ("attention", "product_gelu", "row_norm", "broadcast_add", "grouped_product")
@@ -41,8 +43,14 @@ def _pool(name: str) -> list[Config]:
 
 
 def _extractor(name: str) -> FeatureExtractor:
-    record = parity_kernels.view_of(name).record
-    return FeatureExtractor(KernelGraph.from_record(record), H200)
+    view = parity_kernels.view_of(name)
+    return _listed(view.record, view.default)
+
+
+def _listed(record: WorkloadRecord, default: Config) -> FeatureExtractor:
+    extractor = FeatureExtractor(KernelGraph.from_record(record), H200)
+    with_list(extractor, default)
+    return extractor
 
 
 @settings(max_examples=25, deadline=None)
@@ -89,6 +97,7 @@ def test_every_gpu_gives_finite_features(gpu: str) -> None:
     record = parity_kernels.view_of("attention").record
     extractor = FeatureExtractor(KernelGraph.from_record(record), load_hardware(gpu))
     pool = _pool("attention")
+    with_list(extractor, pool[0])
     assert np.isfinite(extractor.matrix(pool, pool[0])).all()
     assert (extractor.analytic_us(pool) > 0.0).all()
 
@@ -101,10 +110,7 @@ def test_names_are_not_features() -> None:
         record, kernel_name="attention", kernel_source=source, hardware="else"
     )
     pool = _pool(name)
-    matrices = [
-        FeatureExtractor(KernelGraph.from_record(r), H200).matrix(pool, pool[0])
-        for r in (record, renamed)
-    ]
+    matrices = [_listed(r, pool[0]).matrix(pool, pool[0]) for r in (record, renamed)]
     assert matrices[0].tobytes() == matrices[1].tobytes()
 
 

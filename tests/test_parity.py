@@ -25,6 +25,7 @@ from costmodel.datasets.helion_log import read_logs
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.graph import KernelGraph
 from costmodel.hardware import load_hardware
+from costmodel.heuristics.listed import with_list
 from costmodel.types import Config
 
 H200 = load_hardware("H200")
@@ -84,6 +85,8 @@ def test_features_of_a_log_equal_those_of_the_live_kernel(
 
     live = FeatureExtractor(KernelGraph.from_record(view.record), H200)
     read = FeatureExtractor(KernelGraph.from_record(run.record), H200)
+    # Both make the analytic list by themselves: features say where a config stands.
+    assert with_list(live, view.default) == with_list(read, view.default)
     # Helion drops knobs that are None from a config, and so from its log.
     ids = {_text(c): c for c in configs}
     same = [ids[_text(c)] for c in logged]

@@ -186,9 +186,7 @@ def choose_among(recorded: WorkloadData, model: LearnedModel) -> Choice:
     features = extractor.matrix([one.config for one in candidates], configs[default])
     default_index = int(np.searchsorted(kept, default))
     promoted = is_promoted(recorded, extractor)
-    analytic_order = ranked_by_analysis(
-        extractor, [one.config for one in candidates], default_index, promoted
-    )
+    analytic_order = ranked_by_analysis(extractor, [one.config for one in candidates])
     scores = model.score(features)
     merit = merit_of(
         model.score,

@@ -14,12 +14,11 @@ from costmodel.datasets.workload_data import WorkloadData
 from costmodel.errors import CostModelError
 from costmodel.errors import UnknownHardwareError
 from costmodel.errors import UnreadableKernelError
-from costmodel.features.effective import EffectiveKeys
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.graph import KernelGraph
 from costmodel.features.tiles import is_readable
 from costmodel.hardware import match_hardware
-from costmodel.heuristics.propose import propose
+from costmodel.heuristics.listed import with_list
 from costmodel.heuristics.rules import has_promoted_rule
 from costmodel.hybrid import analytic_ranking
 from costmodel.hybrid import canonical_text
@@ -102,7 +101,7 @@ def label(recorded: WorkloadData) -> LabelledWorkload:
         log_ratio=log_ratio,
         is_ok=is_ok,
         analytic_us=extractor.analytic_us(configs),
-        analytic_order=ranked_by_analysis(extractor, configs, default_index, promoted),
+        analytic_order=ranked_by_analysis(extractor, configs),
         default_us=recorded.default_us,
         noise_floor_log=noise_floor_log(recorded),
         harm_floor_log=harm_floor_log(recorded),
@@ -128,7 +127,11 @@ def extractor_of(recorded: WorkloadData) -> FeatureExtractor:
     # users train on logs of their own. Only one without a description is refused.
     if match.hardware.compute_capability == (0, 0):
         raise UnknownHardwareError(match.why)
-    return FeatureExtractor(KernelGraph.from_record(recorded.record), match.hardware)
+    graph = KernelGraph.from_record(recorded.record)
+    extractor = FeatureExtractor(graph, match.hardware)
+    if recorded.default_index is not None:
+        with_list(extractor, recorded.configs[recorded.default_index])
+    return extractor
 
 
 def is_promoted(recorded: WorkloadData, extractor: FeatureExtractor) -> bool:
@@ -139,30 +142,18 @@ def is_promoted(recorded: WorkloadData, extractor: FeatureExtractor) -> bool:
 
 
 def ranked_by_analysis(
-    extractor: FeatureExtractor,
-    configs: Sequence[Config],
-    default_index: int,
-    promoted: bool,
+    extractor: FeatureExtractor, configs: Sequence[Config]
 ) -> tuple[int, ...]:
     """Configs of a log by analytic merit, as serving ranks its candidates.
 
     Serving lists what our heuristics propose. Here those of them that the log holds
-    come first, where Helion has no rule and the order therefore matters.
+    come first.
     """
     candidates = [Candidate(config, CandidateOrigin.LOG) for config in configs]
     keys = [canonical_text(config) for config in configs]
     by_estimate = analytic_ranking(extractor, candidates, keys)
-    if promoted:
-        return by_estimate
-    default = configs[default_index]
-    effective = EffectiveKeys(extractor.graph, default)
-    proposals = propose(extractor.graph, extractor, default)
-    places = {effective.key(one.config): i for i, one in enumerate(proposals)}
-    place_of = {}
-    for i, config in enumerate(configs):
-        place = places.get(effective.key(config))
-        if place is not None:
-            place_of[i] = place
+    places = extractor.proposed.places(configs)
+    place_of = {i: place for i, place in enumerate(places) if place is not None}
     proposed = sorted(place_of, key=lambda i: (place_of[i], by_estimate.index(i)))
     return (*proposed, *(i for i in by_estimate if i not in place_of))
 
