@@ -81,6 +81,9 @@ class CompileChecker:
         UnknownHardwareError: No such GPU.
     """
 
+    _worker = "costmodel.compile_worker"
+    """What a child runs."""
+
     def __init__(
         self,
         kernel: str | Origin,
@@ -216,7 +219,7 @@ class CompileChecker:
     def _started(self) -> ChildProcess:
         if self._child is not None:
             return self._child
-        command = [sys.executable, "-m", "costmodel.compile_worker"]
+        command = [sys.executable, "-m", self._worker]
         child = ChildProcess(command, self._environment())
         self._starting = child
         if self._is_stopped:

@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Generic
 from typing import Protocol
+from typing import TypeVar
 
 from costmodel.compile_check import DEFAULT_LIMIT_S
 from costmodel.compile_check import Checked
@@ -28,10 +30,14 @@ MOST_PROCESSES = 8
 """More at once gain little for a shortlist of sixteen, and each holds 0.6 GB."""
 
 
-class Checker(Protocol):
+Answer = TypeVar("Answer")
+Said = TypeVar("Said", covariant=True)
+
+
+class Checker(Protocol[Said]):
     """What compiles one config after another, as `CompileChecker` does."""
 
-    def check(self, config: Config | None) -> Checked:
+    def check(self, config: Config) -> Said:
         """Compile one config."""
         ...
 
@@ -92,7 +98,7 @@ def compile_many(
         return list(pool.check_in_order(configs))
 
 
-class CompilePool:
+class CompilePool(Generic[Answer]):
     """Owns the checkers; use it in a `with` block.
 
     Args:
@@ -101,16 +107,18 @@ class CompilePool:
     """
 
     def __init__(
-        self, make_checker: Callable[[], Checker], n_processes: int | None = None
+        self,
+        make_checker: Callable[[], Checker[Answer]],
+        n_processes: int | None = None,
     ) -> None:
         self._make = make_checker
         self._n_processes = n_processes or default_processes()
-        self._free: queue.LifoQueue[Checker] = queue.LifoQueue()
-        self._made: list[Checker] = []
+        self._free: queue.LifoQueue[Checker[Answer]] = queue.LifoQueue()
+        self._made: list[Checker[Answer]] = []
         self._threads: ThreadPoolExecutor | None = None
         self._is_stopped = False
 
-    def __enter__(self) -> CompilePool:
+    def __enter__(self) -> CompilePool[Answer]:
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -128,7 +136,7 @@ class CompilePool:
 
     def check_in_order(
         self, configs: Sequence[Config]
-    ) -> Generator[Checked, None, None]:
+    ) -> Generator[Answer, None, None]:
         """Compile in parallel, answer in order, each as soon as those before it.
 
         Closing the iterator early ends the children that are still at work, and the
@@ -141,7 +149,7 @@ class CompilePool:
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._n_processes, "costmodel-compile")
-        asked: dict[str, Future[Checked]] = {}
+        asked: dict[str, Future[Answer]] = {}
         is_done = False
         try:
             keys = [config_text(config) for config in configs]
@@ -155,7 +163,7 @@ class CompilePool:
             if not is_done:
                 self.close()
 
-    def _check(self, config: Config) -> Checked:
+    def _check(self, config: Config) -> Answer:
         try:
             checker = self._free.get_nowait()
         except queue.Empty:

@@ -23,6 +23,7 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,11 @@ _MAX_DETAIL = 300  # characters; MLIR likes to print whole modules
 
 def main() -> None:
     """Serve until stdin ends."""
+    run(_serve)
+
+
+def run(serve: Callable[[TextIO, Compiler, dict[str, Any]], None]) -> None:
+    """Bind what the first line names, then serve each line that follows."""
     # Whatever a compiler prints goes to the log, the protocol to the old stdout.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -61,32 +67,37 @@ def main() -> None:
     try:
         compiler = Compiler(opening)
     except CostModelError as error:
-        _say(out, {"failed": str(error)})
+        say(out, {"failed": str(error)})
         return
-    _say(out, {"ready": dataclasses.asdict(compiler.toolchain)})
+    say(out, {"ready": dataclasses.asdict(compiler.toolchain)})
     for line in sys.stdin:
-        _serve(out, compiler, json.loads(line))
+        serve(out, compiler, json.loads(line))
 
 
 def _serve(out: TextIO, compiler: Compiler, request: dict[str, Any]) -> None:
-    config = request["config"]
     started = time.monotonic()
+    config = wanted(out, compiler, request["config"])
+    if config is None:
+        return
+    facts = compiler.compile(config, request["disassemble"], started)
+    say(out, {"facts": compiled_facts.to_json(facts)})
+
+
+def wanted(out: TextIO, compiler: Compiler, config: Config | None) -> Config | None:
+    """Say what program a config becomes; the config, if that shall be compiled."""
     try:
         if config is None:
             config = helion_hook.default_config(compiler.bound)
         program = compiler.program(config)
     except Exception as error:  # Helion raises what it likes
         facts = compiler.facts(CompileStatus.REFUSED, _words(error))
-        _say(out, {"facts": compiled_facts.to_json(facts), "config": config})
-        return
-    _say(out, {"program": program, "config": config})
-    if not json.loads(sys.stdin.readline())["go"]:
-        return
-    facts = compiler.compile(config, request["disassemble"], started)
-    _say(out, {"facts": compiled_facts.to_json(facts)})
+        say(out, {"facts": compiled_facts.to_json(facts), "config": config})
+        return None
+    say(out, {"program": program, "config": config})
+    return config if json.loads(sys.stdin.readline())["go"] else None
 
 
-def _say(out: TextIO, message: dict[str, Any]) -> None:
+def say(out: TextIO, message: dict[str, Any]) -> None:
     out.write(json.dumps(message) + "\n")
     out.flush()
 
@@ -121,17 +132,29 @@ class Compiler:
         self, config: Config, with_code: bool, started_s: float
     ) -> CompiledFacts:
         """Compile a config; every failure is an answer."""
+        return self.built(config, with_code, started_s)[0]
+
+    def built(
+        self, config: Config, with_code: bool, started_s: float
+    ) -> tuple[CompiledFacts, list[BuiltKernel]]:
+        """The same, and the kernels; [] where there are none."""
         try:
             with helion_hook.device_of(self.bound):
                 launches = helion_hook.capture_launches(self.bound, config)
                 kernels = [triton_build.build(launch) for launch in launches]
         except Exception as error:  # Triton and host code raise what they like
             seconds = time.monotonic() - started_s
-            return self.facts(*_failure(error), compile_s=seconds)
+            return self.facts(*_failure(error), compile_s=seconds), []
         if not kernels:
-            return self.facts(CompileStatus.ERROR, "a call launches no kernel")
-        status, detail = _fits(kernels, self.hardware)
+            return self.facts(CompileStatus.ERROR, "a call launches no kernel"), []
         seconds = time.monotonic() - started_s
+        return self.described(kernels, with_code, seconds), kernels
+
+    def described(
+        self, kernels: Sequence[BuiltKernel], with_code: bool, seconds: float
+    ) -> CompiledFacts:
+        """Facts of a call's kernels, at least one, that were built in `seconds`."""
+        status, detail = _fits(kernels, self.hardware)
         reports = [kernel.report for kernel in kernels if kernel.report is not None]
         known = len(reports) == len(kernels)
         longest = max(kernels, key=lambda kernel: n_instructions(kernel.cubin))

@@ -26,6 +26,8 @@ class CompileStatus(enum.StrEnum):
     """Triton's own passes fail or end the process."""
     PTXAS = "ptxas"
     """The assembler fails for another reason than registers."""
+    CRASH = "crash"
+    """The assembler ends by a signal, as some control files make it."""
     REFUSED = "refused"
     """Helion generates no code for it."""
     TIMEOUT = "timeout"

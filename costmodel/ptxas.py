@@ -72,11 +72,24 @@ def version_of(text: str) -> str:
     return (text.strip().splitlines() or ["unknown"])[-1]
 
 
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """One run of the assembler by Triton.
+
+    Attributes:
+        command: With all of Triton's flags; its files may be gone.
+        words: What it printed.
+    """
+
+    command: tuple[str, ...]
+    words: str
+
+
 @contextlib.contextmanager
-def listening() -> Iterator[list[str]]:
-    """Collect what the assembler prints, one text for each run of it."""
+def listening() -> Iterator[list[Assembly]]:
+    """Collect how Triton runs the assembler and what that prints."""
     compiler = importlib.import_module("triton.backends.nvidia.compiler")
-    heard: list[str] = []
+    heard: list[Assembly] = []
     with mock.patch.object(compiler, "subprocess", _Subprocess(heard)):
         yield heard
 
@@ -84,7 +97,7 @@ def listening() -> Iterator[list[str]]:
 class _Subprocess:
     """The subprocess module, but `run` keeps what goes to a file on stderr."""
 
-    def __init__(self, heard: list[str]) -> None:
+    def __init__(self, heard: list[Assembly]) -> None:
         self._heard = heard
 
     def __getattr__(self, name: str) -> Any:
@@ -97,4 +110,5 @@ class _Subprocess:
         finally:
             # Triton removes the file right after.
             if isinstance(log, str) and Path(log).is_file():
-                self._heard.append(Path(log).read_text(errors="replace"))
+                words = Path(log).read_text(errors="replace")
+                self._heard.append(Assembly(tuple(map(str, args[0])), words))

@@ -29,6 +29,8 @@ class BuiltKernel:
         num_warps: Warps of a CTA, those that warp specialisation adds included.
         grid: CTAs in each dimension.
         report: What the assembler said; None if it said nothing.
+        ptx: What it was given.
+        command: How Triton ran it, last; () if it did not.
     """
 
     name: str
@@ -38,6 +40,8 @@ class BuiltKernel:
     num_warps: int
     grid: tuple[int, ...]
     report: ptxas.PtxasReport | None
+    ptx: str = ""
+    command: tuple[str, ...] = ()
 
 
 class AssemblerError(Exception):
@@ -61,7 +65,7 @@ def build(launch: CapturedLaunch) -> BuiltKernel:
             )
         except Exception as error:
             if heard:
-                raise AssemblerError(heard[-1]) from error
+                raise AssemblerError(heard[-1].words) from error
             raise
     if compiled is None:
         raise RuntimeError("Triton compiled nothing: a compile hook of its stops it")
@@ -73,7 +77,9 @@ def build(launch: CapturedLaunch) -> BuiltKernel:
         tmem_columns=int(getattr(metadata, "tmem_size", None) or 0),
         num_warps=int(metadata.num_warps),
         grid=launch.grid,
-        report=ptxas.parse_report("\n".join(heard)),
+        report=ptxas.parse_report("\n".join(one.words for one in heard)),
+        ptx=str(compiled.asm.get("ptx", "")),
+        command=heard[-1].command if heard else (),
     )
 
 
