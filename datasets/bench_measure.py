@@ -298,9 +298,7 @@ def _distinct(
             if config_id(config) == planned_default:
                 ids.append(config_id(default))
                 continue
-            full = full_config(bound, config) or _without_unknown(
-                bound, config, default
-            )
+            full = config_here(bound, config, default)
             one = config_id(full or config)
             ids.append(one)
             if full is None:
@@ -313,9 +311,18 @@ def _distinct(
     return members, configs, refused
 
 
+def config_here(bound: Any, config: Config, default: Config) -> Config | None:
+    """A planned config as this machine's Helion compiles it; None if it is refused.
+
+    Knobs that this Helion has not are left out, such as one that a later version added
+    to every default.
+    """
+    return full_config(bound, config) or _without_unknown(bound, config, default)
+
+
 def _without_unknown(bound: Any, config: Config, default: Config) -> Config | None:
-    """The config without knobs that this machine's Helion has not, such as one that a
-    later version added to every default; None if that is not why it is refused."""
+    """The config without knobs that this machine's Helion has not; None if that is not
+    why it is refused."""
     known = set(default) | set(helion_hook.space(bound).knobs)
     kept = {name: value for name, value in config.items() if name in known}
     return full_config(bound, kept) if len(kept) < len(config) else None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from costmodel.helion_hook.plain import plain_config
+from costmodel.helion_hook.searches import plant
 from costmodel.types import Config
 
 
@@ -38,6 +39,7 @@ def quick_search(
     max_configs: int,
     heartbeat: Callable[[], None],
     provider_base: type | None = None,
+    seeds: Sequence[Config] = (),
 ) -> Searched:
     """Run Helion's search at effort "quick" until a limit; nothing is cached.
 
@@ -52,6 +54,8 @@ def quick_search(
         max_configs: Configs after which nothing new is tried.
         heartbeat: Called whenever Helion asks whether to go on.
         provider_base: Benchmark provider to use, for tests without a GPU.
+        seeds: Configs to start from, after those of the kernel's author; Helion's own
+            proposals come after them.
     """
     from helion.runtime.settings import default_autotuner_fn
 
@@ -68,6 +72,8 @@ def quick_search(
         # The cache around it would answer from, and write to, the user's folder.
         search: Any = default_autotuner_fn(bound, args)
         search = getattr(search, "autotuner", search)
+        if seeds:
+            plant(search, seeds)
         if provider_base is not None:
             search._benchmark_provider_cls = provider_base
         over_budget = search._autotune_budget_exceeded

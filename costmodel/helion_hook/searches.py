@@ -92,7 +92,7 @@ def seeded_search(
 
     scaled = {**_scaled(bound, budget.share), **options}
     autotuner: Any = default_autotuner_fn(bound, args, **scaled)
-    _plant(autotuner.autotuner, budget.seeds)
+    plant(autotuner.autotuner, budget.seeds)
     make = getattr(autotuner, "_autotuner_factory", None)
     if make is not None:
         autotuner._autotuner_factory = functools.partial(_planted, make, budget.seeds)
@@ -101,11 +101,11 @@ def seeded_search(
 
 def _planted(make: Any, seeds: Sequence[Config]) -> Any:
     search = make()
-    _plant(search, seeds)
+    plant(search, seeds)
     return search
 
 
-def _plant(search: Any, seeds: Sequence[Config]) -> None:
+def plant(search: Any, seeds: Sequence[Config]) -> None:
     """Start a search from our configs, after those that the kernel's author gave."""
     ours = [helion_config(seed) for seed in seeds]
     given = search.settings.autotune_seed_configs
