@@ -259,6 +259,11 @@ def _kernel_commands(commands: Commands) -> None:
     check.add_argument("--json", action="store_true")
     check.set_defaults(run="costmodel.cli_check:check")
 
+    controls = commands.add_parser(
+        "acf", help="keep ptxas control files that you have", add_help=False
+    )
+    controls.set_defaults(run="costmodel.cli_acf:acf", takes_rest=True)
+
     _serving_commands(commands)
 
     doctor = commands.add_parser(

@@ -44,13 +44,14 @@ class AcfEntry:
 
     def applies(self, kernel: str, hardware: Hardware) -> bool:
         """Whether it is meant for this kernel, by name, on this GPU."""
-        return self._is_for_kernel(kernel) and self._is_for_gpu(hardware)
+        return self.is_for_kernel(kernel) and self.is_for_gpu(hardware)
 
     def is_for_ptxas(self, version: str) -> bool:
         """Whether a ptxas, such as "13.3.73", is of the CUDA minor it was made for."""
         return version.split(".")[:2] == self.cuda.split(".")
 
-    def _is_for_kernel(self, kernel: str) -> bool:
+    def is_for_kernel(self, kernel: str) -> bool:
+        """Whether one of its patterns is this kernel's name."""
         if not self.kernels:
             return True
         # Helion calls the device function of `matmul` `_helion_matmul`.
@@ -61,7 +62,8 @@ class AcfEntry:
             for pattern in self.kernels
         )
 
-    def _is_for_gpu(self, hardware: Hardware) -> bool:
+    def is_for_gpu(self, hardware: Hardware) -> bool:
+        """Whether it names this GPU, or its architecture, or none."""
         if not self.gpus:
             return True
         known = {_plain(n) for n in (hardware.name, *hardware.aliases, hardware.arch)}

@@ -10,6 +10,7 @@ without a word. So both variables belong together, and what counts is what Trito
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 import subprocess
 from dataclasses import dataclass
@@ -93,12 +94,32 @@ def ptxas_at(path: Path) -> PtxasTool | None:
     return PtxasTool(path, version)
 
 
+def wheel_ptxas() -> PtxasTool | None:
+    """The assembler of an installed `nvidia-cuda-nvcc` wheel, which Triton does not
+    find by itself."""
+    try:
+        found = importlib.util.find_spec("nvidia")
+    except (ImportError, ValueError):
+        return None
+    for folder in (found and found.submodule_search_locations) or ():
+        for path in sorted(Path(folder).glob("cu*/bin/ptxas"), reverse=True):
+            tool = ptxas_at(path)
+            if tool is not None:
+                return tool
+    return None
+
+
 def how_to_get(cuda: str) -> str:
     """What to install for control files of a CUDA minor, and what to set; one line."""
+    tool = wheel_ptxas()
+    if tool is not None and tool.cuda == cuda:
+        install, path = "", str(tool.path)
+    else:
+        install = f"pip install 'nvidia-cuda-nvcc=={cuda}.*' and "
+        path = "its nvidia/cu13/bin/ptxas"
     return (
-        f"pip install 'nvidia-cuda-nvcc=={cuda}.*' and set both "
-        f"{' and '.join(VARIABLES)} to its bin/ptxas before Triton is imported "
-        "(on Hopper, Triton 3.9 reads only the second)"
+        f"{install}set both {' and '.join(VARIABLES)} to {path} before Triton is "
+        "imported (on Hopper, Triton 3.9 reads only the second)"
     )
 
 
