@@ -13,22 +13,20 @@ from rich.console import Console
 from rich.table import Table
 
 from costmodel.cli_data import TABLE_WIDTH_COLUMNS
-from costmodel.cli_model import _compiled
-from costmodel.cli_model import _git_commit
-from costmodel.cli_model import _recorded
+from costmodel.cli_measured import compiled_runs
+from costmodel.cli_measured import git_commit
+from costmodel.cli_measured import labelled
+from costmodel.cli_measured import read_measured
 from costmodel.datasets import store
-from costmodel.datasets.workload_data import WorkloadData
 from costmodel.errors import CorruptRecordError
-from costmodel.errors import NotEnoughDataError
 from costmodel.features.schema import SCHEMA
-from costmodel.training.comparison import Comparison
 from costmodel.training.fine_tune import WEIGHTS
 from costmodel.training.fine_tune import FineTuned
 from costmodel.training.fine_tune import fine_tune as fine_tuned
 from costmodel.training.fit import FitSettings
-from costmodel.training.label import label_all
-from costmodel.training.labelled import LabelledWorkload
+from costmodel.training.no_worse import Part
 from costmodel.training.publish import publish
+from costmodel.training.recipe import Recipe
 
 BUNDLED = "bundled"
 
@@ -96,27 +94,24 @@ def fine_tune(arguments: argparse.Namespace) -> int:
         for path in (bundled_corpora() if one == BUNDLED else [one])
     ]
     # The user's first: what is wrong with them is said before minutes of labelling.
-    mine_recorded, _, _ = _recorded(arguments.logs)
-    mine = _labelled(mine_recorded, arguments.logs)
-    base_recorded, _, _ = _recorded(base_paths)
-    base = _labelled(base_recorded, base_paths)
-    _, digest, _ = _recorded([*base_paths, *arguments.logs])
+    mine = read_measured(arguments.logs)
+    own, _ = labelled(mine)
+    base = read_measured(base_paths)
+    others, _ = labelled(base)
+    both = base.with_(mine)
     print(
-        f"fine-tuning {len(base)} workloads with {len(mine)} of yours ...",
+        f"fine-tuning {len(others)} workloads with {len(own)} of yours ...",
         file=sys.stderr,
     )
     made = fine_tuned(
-        base,
-        mine,
+        others,
+        own,
         SCHEMA,
-        digest,
-        FitSettings(seed=arguments.seed),
+        both.digest,
+        Recipe(name=arguments.name, model=FitSettings(seed=arguments.seed)),
         weights=WEIGHTS if arguments.weight is None else (arguments.weight,),
-        name=arguments.name,
-        git_commit=_git_commit(),
-        compiled=_compiled(
-            [*base_paths, *arguments.logs], [*base_recorded, *mine_recorded]
-        ),
+        git_commit=git_commit(),
+        compiled=compiled_runs(both),
     )
     path = publish(made.training, arguments.output)
     facts = _facts(made, path)
@@ -125,20 +120,6 @@ def fine_tune(arguments: argparse.Namespace) -> int:
         return 0
     _show(made, facts)
     return 0
-
-
-def _labelled(
-    recorded: Sequence[WorkloadData], paths: Sequence[str]
-) -> tuple[LabelledWorkload, ...]:
-    found = label_all(recorded)
-    for reason in found.skipped:
-        print(f"costmodel: left out: {reason}", file=sys.stderr)
-    if not found.workloads:
-        raise NotEnoughDataError(
-            f"{', '.join(paths)}: expected workloads to train on, found none that can "
-            "be used: see `costmodel audit`"
-        )
-    return found.workloads
 
 
 def _facts(made: FineTuned, path: Path) -> dict[str, Any]:
@@ -153,7 +134,7 @@ def _facts(made: FineTuned, path: Path) -> dict[str, Any]:
             {
                 "weight": one.weight,
                 "refusal": one.refusal,
-                "comparisons": [each.as_json() for each in one.comparisons],
+                "comparisons": [each.as_json() for each in one.parts],
             }
             for one in made.attempts
         ],
@@ -163,12 +144,12 @@ def _facts(made: FineTuned, path: Path) -> dict[str, Any]:
 def _show(made: FineTuned, facts: dict[str, Any]) -> None:
     console = Console(width=TABLE_WIDTH_COLUMNS)
     for attempt in made.attempts:
-        console.print(_table(attempt.weight, attempt.comparisons))
+        console.print(_table(attempt.weight, attempt.parts))
         if attempt.refusal:
             print(f"weight {attempt.weight:g} is not kept: {attempt.refusal}")
         else:
-            _show_changes(attempt.comparisons)
-    if not any(one.pairs for a in made.attempts for one in a.comparisons[:-1]):
+            _show_changes(attempt.parts)
+    if not any(one.found.workloads for a in made.attempts for one in a.parts[:-1]):
         print(
             "Your kernels cannot be left out crosswise: that takes two kernels, or two "
             "shapes of one. What is shown is only that others are not hurt."
@@ -186,13 +167,13 @@ def _show(made: FineTuned, facts: dict[str, Any]) -> None:
     print(f"published: {facts['model']} (model {facts['model_id']}), {kept}")
 
 
-def _table(weight: float, comparisons: Sequence[Comparison]) -> Table:
+def _table(weight: float, parts: Sequence[Part]) -> Table:
     table = Table(title=f"Before and after, weight {weight:g}", title_justify="left")
     table.add_column("judged on")
     for name in ("n", "before", "after", "change", "95% interval", "better", "worse"):
         table.add_column(name, justify="right")
     table.add_column("slower than default", justify="right")
-    for one in comparisons:
+    for one in parts:
         row = one.as_json()
         table.add_row(
             one.name,
@@ -208,9 +189,9 @@ def _table(weight: float, comparisons: Sequence[Comparison]) -> Table:
     return table
 
 
-def _show_changes(comparisons: Sequence[Comparison]) -> None:
+def _show_changes(parts: Sequence[Part]) -> None:
     """Each workload that is better or worse beyond noise, five of a kind."""
-    for one in comparisons:
+    for one in parts:
         changed = one.as_json()["changed"]
         for words, better in (("worse", False), ("better", True)):
             mine = [row for row in changed if row["is_better"] is better]

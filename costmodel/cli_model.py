@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +15,21 @@ from rich.table import Table
 
 from costmodel.cli_data import TABLE_WIDTH_COLUMNS
 from costmodel.cli_data import load
-from costmodel.cli_data import report_unusable_runs
 from costmodel.cli_data import show_audit
+from costmodel.cli_measured import audit_text
+from costmodel.cli_measured import compiled_runs
+from costmodel.cli_measured import git_commit
+from costmodel.cli_measured import labelled
+from costmodel.cli_measured import read_measured
 from costmodel.cli_recipe import recipe_of
 from costmodel.code_model import code_model_path
-from costmodel.datasets.audit import Audit
-from costmodel.datasets.audit_file import read_audit
-from costmodel.datasets.compiled_table import CompiledTable
-from costmodel.datasets.identity import digest_of
 from costmodel.datasets.record import RecordedRun
-from costmodel.datasets.store import Corpus
 from costmodel.datasets.store import is_corpus
-from costmodel.datasets.store_schema import run_key
-from costmodel.datasets.workload_data import WorkloadData
-from costmodel.errors import NotEnoughDataError
 from costmodel.errors import TrackingError
 from costmodel.features.schema import SCHEMA
 from costmodel.learned import LearnedModel
 from costmodel.rebuild import rebuild_default
-from costmodel.training.code_stage import CompiledRuns
 from costmodel.training.evaluate import evaluate_logs
-from costmodel.training.label import label_all
-from costmodel.training.label import labelled_id
 from costmodel.training.mlflow_store import ui_command
 from costmodel.training.plan import fixed_folds
 from costmodel.training.plan import selected
@@ -52,63 +44,15 @@ from costmodel.types import Config
 PROGRESS_STEP = 20
 
 
-def _compiled(
-    paths: Sequence[str], recorded: Sequence[WorkloadData]
-) -> CompiledRuns | None:
-    """What a compiler made of the corpora's configs, if they hold that."""
-    table = CompiledTable([])
-    for path in paths:
-        if is_corpus(Path(path)):
-            table = table.merged(CompiledTable.load(path))
-    if not len(table):
-        return None
-    run_ids = {labelled_id(one): one.run_id for one in recorded}
-    return CompiledRuns(table, run_ids, table.toolchains)
-
-
-def _recorded(paths: Sequence[str]) -> tuple[list[WorkloadData], str, Audit]:
-    """Workloads of corpora and logs, one digest over all, and what was dropped."""
-    workloads: list[WorkloadData] = []
-    keys: list[str] = []
-    audit = Audit()
-    logs = []
-    for path in paths:
-        if is_corpus(Path(path)):
-            corpus = Corpus.load(path)
-            audit.extend(read_audit(path))
-            workloads += corpus.workloads()
-            keys += corpus.runs["run_key"].to_pylist()
-        else:
-            logs.append(path)
-    if logs:
-        loaded = load(logs)
-        report_unusable_runs(loaded)
-        audit.extend(loaded.audit)
-        for run in loaded.usable:
-            data = WorkloadData.from_clean_run(run)
-            if data.has_graph:
-                workloads.append(data)
-                keys.append(run_key(run))
-    return workloads, digest_of(sorted(set(keys)), 64), audit
-
-
 def train(arguments: argparse.Namespace) -> int:
     """Train, judge on families left out, publish, and record in MLflow."""
     recipe = recipe_of(arguments)
-    arguments.data = list(recipe.data.paths)
-    recorded, corpus_digest, audit = _recorded(arguments.data)
-    if not arguments.json and not all(is_corpus(Path(one)) for one in arguments.data):
+    measured = read_measured(recipe.data.paths)
+    if not arguments.json and not all(is_corpus(Path(one)) for one in measured.paths):
         # What a corpus was made from was shown when it was imported.
-        show_audit(audit)
-    labelled = label_all(recorded)
-    for reason in labelled.skipped:
-        print(f"costmodel: left out: {reason}", file=sys.stderr)
-    if not labelled.workloads:
-        raise NotEnoughDataError(
-            f"{', '.join(arguments.data)}: expected workloads to train on, found none "
-            "that can be used: see `costmodel audit`"
-        )
-    workloads = selected(recipe, labelled.workloads)
+        show_audit(measured.audit)
+    usable, skipped = labelled(measured)
+    workloads = selected(recipe, usable)
     print(
         f"training on {len(workloads)} workloads "
         f"({sum(one.n_rows for one in workloads)} configs) ...",
@@ -117,13 +61,14 @@ def train(arguments: argparse.Namespace) -> int:
     training = train_model(
         workloads,
         SCHEMA,
-        corpus_digest,
+        measured.digest,
         settings=recipe.model,
         name=recipe.name,
-        git_commit=_git_commit(),
-        compiled=_compiled(arguments.data, recorded),
+        git_commit=git_commit(),
+        compiled=compiled_runs(measured),
         folds=fixed_folds(recipe, workloads),
         limits=recipe.gate,
+        code_settings=recipe.second_stage,
     )
     # Published before it is tracked: a dead tracking server must not cost the model.
     path = publish(training, arguments.output)
@@ -133,14 +78,14 @@ def train(arguments: argparse.Namespace) -> int:
             tracked = track(
                 training,
                 workloads,
-                audit_text=_audit_text(audit, labelled.skipped),
-                corpus_name=" ".join(Path(one).name for one in arguments.data),
-                artifacts=_published(path),
+                audit_text=audit_text(measured.audit, skipped),
+                corpus_name=measured.name,
+                artifacts=published_files(path),
                 recipe=recipe,
             )
         except TrackingError as error:
             print(f"costmodel: {error}", file=sys.stderr)
-    facts = _facts(training, path, corpus_digest)
+    facts = _facts(training, path, measured.digest)
     if tracked is not None:
         facts |= {
             "mlflow_uri": tracked.uri,
@@ -156,7 +101,7 @@ def train(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _published(path: Path) -> dict[str, bytes]:
+def published_files(path: Path) -> dict[str, bytes]:
     """Files of a published model, those of its second stage included."""
     trees = (path, code_model_path(path))
     files = [one for tree in trees for one in (tree, tree.with_suffix(".json"))]
@@ -186,31 +131,6 @@ def _show_training(training: Training, facts: dict[str, Any]) -> None:
             f"{'champion' if facts['champion'] else 'challenger'}: "
             f"{facts['champion_why']}"
         )
-
-
-def _audit_text(audit: Audit, skipped: Sequence[str]) -> str:
-    lines = [
-        f"{row['stage']:<6} {row['outcome']:<10} {row['rows']:>6} "
-        f"{row['file']} {row['run_id'][:8]} {row['reason']} {row['detail']}".rstrip()
-        for row in audit.rows()
-    ]
-    return "\n".join([*lines, *(f"left out: {one}" for one in skipped)]) + "\n"
-
-
-def _git_commit() -> str:
-    """Commit of this checkout, for the card; "unknown" outside of one."""
-    try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return found.stdout.strip() or "unknown"
 
 
 def evaluate(arguments: argparse.Namespace) -> int:

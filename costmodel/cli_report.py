@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 from costmodel.atomic_file import write_atomically
-from costmodel.cli_model import _git_commit
-from costmodel.cli_model import _recorded
+from costmodel.cli_measured import git_commit
+from costmodel.cli_measured import labelled
+from costmodel.cli_measured import read_measured
 from costmodel.errors import CorruptRecordError
 from costmodel.errors import StoreError
 from costmodel.features.schema import SCHEMA
@@ -17,7 +18,6 @@ from costmodel.training.crossfit import cross_fit
 from costmodel.training.crossfit import family_folds
 from costmodel.training.fit import FitSettings
 from costmodel.training.judge import judge
-from costmodel.training.label import label_all
 from costmodel.training.page import page
 from costmodel.training.page_data import PAGE_FORMAT
 from costmodel.training.page_data import Json
@@ -86,11 +86,8 @@ def report(arguments: argparse.Namespace) -> int:
 
 def _judged(arguments: argparse.Namespace) -> Json:
     """Cross-fit over families and judge; the same protocol as `costmodel train`."""
-    recorded, digest, _ = _recorded(arguments.data)
-    labelled = label_all(recorded)
-    for reason in labelled.skipped:
-        print(f"costmodel: left out: {reason}", file=sys.stderr)
-    workloads = labelled.workloads
+    measured = read_measured(arguments.data)
+    workloads, _ = labelled(measured)
     folds = family_folds(workloads)
     print(f"judging {len(workloads)} workloads, {len(folds)} fits ...", file=sys.stderr)
     settings = FitSettings(seed=arguments.seed)
@@ -101,9 +98,9 @@ def _judged(arguments: argparse.Namespace) -> Json:
         judge(protocol, results, SCHEMA),
         results,
         SCHEMA,
-        corpus_digest=digest,
-        labels=shape_labels(recorded),
-        facts={"commit": _git_commit(), "seed": str(arguments.seed)},
+        corpus_digest=measured.digest,
+        labels=shape_labels(measured.recorded),
+        facts={"commit": git_commit(), "seed": str(arguments.seed)},
     )
 
 

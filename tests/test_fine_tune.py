@@ -13,7 +13,7 @@ from synthetic import make_corpus
 
 from costmodel.cli import main
 from costmodel.learned import LearnedModel
-from costmodel.training.comparison import compared
+from costmodel.training.eval_table import evaluation_rows
 from costmodel.training.fine_tune import ELSEWHERE
 from costmodel.training.fine_tune import KERNELS
 from costmodel.training.fine_tune import SHAPES
@@ -21,11 +21,14 @@ from costmodel.training.fine_tune import deduplicated
 from costmodel.training.fine_tune import fine_tune
 from costmodel.training.fine_tune import kernel_folds
 from costmodel.training.fit import FitSettings
+from costmodel.training.no_worse import part
+from costmodel.training.recipe import Recipe
 from costmodel.training.train import train
 
 SAMPLE = Path(__file__).parent.parent / "datasets" / "corpora" / "h200_sample"
 QUICK = FitSettings(n_bags=2, n_trees=15, n_validity_trees=5, learning_rate=0.3)
 TINY = FitSettings(n_bags=1, n_trees=8, n_validity_trees=3, learning_rate=0.3)
+TINY_RECIPE = Recipe(model=TINY)
 
 
 def _theirs(seed: int, n_families: int, *, n_shapes: int = 1, against: bool = False):
@@ -53,24 +56,24 @@ def base():
 
 
 def test_one_workload_cannot_be_judged_and_does_not_hurt(base) -> None:
-    made = fine_tune(base, _theirs(8, 1, against=True), SCHEMA, "d", TINY)
+    made = fine_tune(base, _theirs(8, 1, against=True), SCHEMA, "d", TINY_RECIPE)
     assert made.n_mine == 1
     for attempt in made.attempts:
-        assert [one.name for one in attempt.comparisons] == [ELSEWHERE]
+        assert [one.name for one in attempt.parts] == [ELSEWHERE]
     kept = made.attempts[-1]
     if made.weight:
-        (elsewhere,) = kept.comparisons
-        assert elsewhere.change >= 0.995
+        (elsewhere,) = kept.parts
+        assert elsewhere.found.overall.ratio >= 0.995
         numbers = elsewhere.as_json()
         assert numbers["n_harmed_after"] <= numbers["n_harmed_before"]
 
 
 def test_what_hurts_is_not_kept(base, monkeypatch) -> None:
     # With every change refused, what is returned is the base, to the byte.
-    from costmodel.training import comparison
+    from costmodel.training import no_worse
 
-    monkeypatch.setattr(comparison, "MAX_MEAN_LOSS", -10.0)
-    made = fine_tune(base, _theirs(8, 2), SCHEMA, "d", TINY)
+    monkeypatch.setattr(no_worse, "MAX_MEAN_LOSS", -10.0)
+    made = fine_tune(base, _theirs(8, 2), SCHEMA, "d", TINY_RECIPE)
     assert [one.weight for one in made.attempts] == [2.0, 1.0]  # 4 > base / logs
     assert all(one.refusal for one in made.attempts)
     assert made.weight == 0.0
@@ -81,11 +84,12 @@ def test_what_hurts_is_not_kept(base, monkeypatch) -> None:
 
 def test_kernels_and_shapes_are_left_out_and_the_logs_are_learned_from(base) -> None:
     mine = _theirs(9, 2, n_shapes=2)
-    made = fine_tune(base, mine, SCHEMA, "d", QUICK, weights=(1.0,))
-    names = {one.name: one for one in made.attempts[0].comparisons}
+    made = fine_tune(base, mine, SCHEMA, "d", Recipe(model=QUICK), weights=(1.0,))
+    names = {one.name: one for one in made.attempts[0].parts}
     assert set(names) == {KERNELS, SHAPES, ELSEWHERE}
-    assert len(names[KERNELS].pairs) == len(names[SHAPES].pairs) == len(mine)
-    assert len(names[ELSEWHERE].pairs) == len(base)
+    assert len(names[KERNELS].found.workloads) == len(mine)
+    assert len(names[SHAPES].found.workloads) == len(mine)
+    assert len(names[ELSEWHERE].found.workloads) == len(base)
     card = made.training.model.card
     n_learned = len(base) + (len(mine) if made.weight else 0)
     assert card.n_workloads == n_learned
@@ -162,27 +166,23 @@ def test_a_weight_tells_a_fit_what_counts() -> None:
     assert agreement(10.0) < -0.5
 
 
-def test_a_comparison_counts_both_ways(base) -> None:
-    made = train(base, SCHEMA, "d", TINY).by_family
-    by_id = {one.workload.workload_id: one for one in made.judged}
-    same = compared("all", by_id, by_id)
-    assert same.change == 1.0 and same.interval == (1.0, 1.0)
+def test_a_change_counts_both_ways(base) -> None:
+    made = train(base, SCHEMA, "d", TINY)
+    rows = evaluation_rows(made.by_family, made.folds)
+    same = part("all", rows, rows)
+    assert same.found.overall.ratio == 1.0
     assert same.worse == "" and same.as_json()["changed"] == []
-    best = {
-        key: dataclasses.replace(
-            one,
-            outcomes=one.outcomes
-            | {
-                "costmodel": (
-                    dataclasses.replace(one.gated, speedup=one.gated.speedup / 2.0),
-                )
-            },
-        )
-        for key, one in by_id.items()
-    }
-    assert compared("all", by_id, best).worse
-    assert compared("all", best, by_id).worse == ""
-    assert compared("all", best, by_id).change == pytest.approx(2.0)
+    slow = [
+        row | {"speedup": row["speedup"] / 2.0, "pick_config_id": "slow"}
+        for row in rows
+    ]
+    assert part("all", rows, slow).worse
+    assert part("all", slow, rows).worse == ""
+    assert part("all", slow, rows).found.overall.ratio == pytest.approx(2.0)
+    # One newly harmed workload of many is too many, whatever the mean says.
+    harmed = [rows[0] | {"is_harm": True}, *rows[1:]]
+    assert "slower than the default" in part("all", rows, harmed).worse
+    assert part("none", rows, []) is None
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "1e9", "x"])

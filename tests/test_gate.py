@@ -20,10 +20,10 @@ from costmodel.gate import class_group
 from costmodel.gate import expected_gain_log
 from costmodel.gate import ranked
 from costmodel.training.calibrate import PRIOR_MARGIN_LOG
+from costmodel.training.calibrate import SHIPPED_LIMITS
 from costmodel.training.calibrate import CalibrationPoint
 from costmodel.training.calibrate import broken_promise_bound
 from costmodel.training.calibrate import margin_of
-from costmodel.training.calibrate import prior_margin
 from costmodel.training.calibrate import smallest_safe_margin
 from costmodel.training.fit import FitSettings
 from costmodel.training.judge import GATED
@@ -205,9 +205,10 @@ def test_few_workloads_leave_the_prior() -> None:
 
 
 def test_a_model_of_few_workloads_is_trusted_less() -> None:
-    few, many = prior_margin("dot", 8), prior_margin("dot", 37)
+    prior = SHIPPED_LIMITS.prior_margin
+    few, many = prior("dot", 8), prior("dot", 37)
     assert few > 2 * many
-    assert many == prior_margin("dot", 1000) == PRIOR_MARGIN_LOG["dot"]
+    assert many == prior("dot", 1000) == PRIOR_MARGIN_LOG["dot"]
 
 
 def test_broken_promises_raise_the_margin_at_once() -> None:

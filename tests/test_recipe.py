@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
 from synthetic import SCHEMA
 from synthetic import make_corpus
@@ -17,14 +18,19 @@ from costmodel.cli import main
 from costmodel.errors import RecipeError
 from costmodel.features.schema import SCHEMA as REAL_SCHEMA
 from costmodel.training.calibrate import GateLimits
+from costmodel.training.code_settings import CodeSettings
 from costmodel.training.fit import FitSettings
 from costmodel.training.plan import fixed_folds
 from costmodel.training.plan import selected
 from costmodel.training.recipe import Bounds
 from costmodel.training.recipe import Recipe
+from costmodel.training.recipe import Report
 from costmodel.training.recipe import load_recipe
 from costmodel.training.recipe import parse_recipe
 from costmodel.training.recipe_features import columns_of
+from costmodel.training.recipe_space import Choices
+from costmodel.training.recipe_space import Range
+from costmodel.training.recipe_space import tunable
 from costmodel.training.recipe_text import as_toml
 from costmodel.training.train import FIXED_PROTOCOL
 from costmodel.training.train import train
@@ -44,7 +50,9 @@ def test_the_shipped_recipe_is_what_make_model_trains() -> None:
     recipe = load_recipe(SHIPPED)
     assert recipe.model == FitSettings()
     assert recipe.gate == GateLimits()
+    assert recipe.second_stage == CodeSettings()
     assert recipe.bounds == Bounds()
+    assert recipe.report == Report()
     assert recipe.digest == Recipe().digest
     makefile = (ROOT / "Makefile").read_text()
     words = dict(re.findall(r"^(SAMPLE|TRAINED_ON) = (.*)$", makefile, re.MULTILINE))
@@ -61,6 +69,15 @@ def test_the_shipped_recipe_is_what_make_model_trains() -> None:
         ("[data]\npath = []", "data.path", "paths"),
         ("[gate]\nmax_harm = 0.1", "gate.max_harm", "max_harm_share"),
         ("[bounds.classes]\nmatmull = 0.1", "bounds.classes.matmull", "matmul"),
+        ("[second_stage]\nn_tree = 3", "second_stage.n_tree", "n_trees"),
+        ("[report]\nlearning = true", "report.learning", "learning_curve"),
+        ("[tune]\nmodell.n_trees = [1, 2]", "tune.modell", "model"),
+        ("[tune]\nmodel.n_tree = [1, 2]", "tune.model.n_tree", "n_trees"),
+        (
+            "[tune]\nmodel.n_trees = {lo = 1, high = 99}",
+            "tune.model.n_trees.lo",
+            "low",
+        ),
         # Columns are said in names; the field of the fit is not a key.
         ("[model]\ndropped_columns = [1]", "model.dropped_columns", "column_share"),
     ],
@@ -95,6 +112,27 @@ def test_an_unknown_key_is_refused_by_name(text, unknown, nearest) -> None:
         "[features]\ndrop = ['no_such_feature']",
         "[features]\ndrop = ['group:nothing']",
         "[features]\ndrop = ['*']",
+        "[second_stage]\nenabled = 1",
+        "[second_stage]\nn_trees = 0",
+        "[report]\nlearning_curve = 'yes'",
+        "tune = 3",
+        "[tune]\nmodel = 3",
+        "[tune]\nmodel.n_trees = 60",
+        "[tune]\nmodel.n_trees = [60]",
+        "[tune]\nmodel.n_trees = [60, 60]",
+        "[tune]\nmodel.n_trees = [60, 0]",
+        "[tune]\nmodel.n_trees = { low = 10 }",
+        "[tune]\nmodel.n_trees = { low = 90, high = 10 }",
+        "[tune]\nmodel.n_trees = { low = 10, high = 90.5 }",
+        "[tune]\nmodel.pair_share = { low = 0.0, high = 1.0, log = true }",
+        # The search starts at the recipe's own value, 60.
+        "[tune]\nmodel.n_trees = { low = 70, high = 90 }",
+        "[tune]\nmodel.n_trees = [61, 62]",
+        # A demand on the gate, and chance, are not searched.
+        "[tune]\ngate.max_harm_share = { low = 0.01, high = 0.1 }",
+        "[tune]\nmodel.seed = [0, 1]",
+        "[tune]\nfeatures.drop = [[], ['no_such_feature']]",
+        "[tune]\nfeatures.drop = { low = 1, high = 2 }",
         "not toml",
     ],
 )
@@ -104,6 +142,7 @@ def test_a_value_that_means_nothing_is_refused_in_one_line(text) -> None:
     assert "\n" not in str(caught.value)
 
 
+@settings(deadline=None)  # the first example pays for a busy machine
 @given(
     name=st.text(min_size=1, max_size=20),
     families=st.lists(st.text(max_size=8), max_size=3),
@@ -129,6 +168,37 @@ def test_a_recipe_written_out_reads_back_as_itself(
     again = parse_recipe(as_toml(recipe))
     assert dataclasses.replace(again, text="") == recipe
     assert again.digest == recipe.digest
+
+
+def test_a_space_written_out_reads_back_and_is_no_part_of_the_digest() -> None:
+    recipe = parse_recipe(
+        "[second_stage]\nenabled = false\n[tune]\nmodel.max_depth = [4, 5, 7]\n"
+        "model.learning_rate = { low = 0.1, high = 0.3, log = true }\n"
+        "features.drop = [[], ['range_*', 'maxnreg']]"
+    )
+    assert recipe.tune == {
+        "model.max_depth": Choices((4, 5, 7)),
+        "model.learning_rate": Range(0.1, 0.3, log=True),
+        "features.drop": Choices(((), ("range_*", "maxnreg"))),
+    }
+    assert set(recipe.tune) <= set(tunable())
+    again = parse_recipe(as_toml(recipe))
+    assert dataclasses.replace(again, text="") == dataclasses.replace(recipe, text="")
+    untuned = dataclasses.replace(recipe, tune={})
+    assert recipe.digest == untuned.digest
+    assert recipe.digest != Recipe().digest  # no second stage is another model
+
+
+def test_values_of_a_space_make_the_recipe_that_says_them() -> None:
+    found = Recipe().with_values(
+        {"model.max_depth": 7, "gate.prior_dot_log": 0.2, "features.drop": ("maxnreg",)}
+    )
+    said = parse_recipe(
+        "[model]\nmax_depth = 7\n[gate]\nprior_dot_log = 0.2\n"
+        "[features]\ndrop = ['maxnreg']"
+    )
+    assert found == dataclasses.replace(said, text="")
+    assert found.model.dropped_columns
 
 
 def test_patterns_name_columns_of_the_real_schema() -> None:

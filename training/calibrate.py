@@ -238,11 +238,6 @@ def calibration_points(
     return points, totals
 
 
-def prior_margin(group: str, n_trained_on: int) -> float:
-    """Margin believed before any calibration, for a model of so many workloads."""
-    return SHIPPED_LIMITS.prior_margin(group, n_trained_on)
-
-
 def margin_of(
     points: Sequence[CalibrationPoint],
     n_workloads: int,

@@ -15,6 +15,7 @@ from costmodel.datasets.compiled_table import CompiledTable
 from costmodel.features.compiled import CODE_SCHEMA_HASH
 from costmodel.features.compiled import code_matrix
 from costmodel.hardware import match_hardware
+from costmodel.training.code_settings import CodeSettings
 from costmodel.training.labelled import LabelledWorkload
 from costmodel.training.merge import merged
 from costmodel.types import FloatArray
@@ -23,31 +24,6 @@ from costmodel.types import FloatArray
 _MIN_CONFIGS = 3
 # ln(20): a config 20 times slower is as wrong as one 100 times slower.
 _CLIP_LOG = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class CodeSettings:
-    """Numbers of the fit; small, since code is seen of some sixteen configs a workload.
-
-    Attributes:
-        n_bags: Ensembles averaged, each weighing workloads differently.
-        n_trees: Boosting rounds of each.
-        max_depth: Of each tree.
-        learning_rate: Shrinkage per round.
-        column_share: Features offered to each tree.
-        row_share: Rows offered to each tree.
-        min_child_weight: Smallest leaf.
-        seed: Of every draw.
-    """
-
-    n_bags: int = 5
-    n_trees: int = 80
-    max_depth: int = 4
-    learning_rate: float = 0.12
-    column_share: float = 0.4
-    row_share: float = 0.8
-    min_child_weight: float = 8.0
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

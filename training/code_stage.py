@@ -26,27 +26,22 @@ from costmodel.gate import Decision
 from costmodel.gate import Gate
 from costmodel.gate import class_group
 from costmodel.hybrid import canonical_text
+from costmodel.training.calibrate import SHIPPED_LIMITS
 from costmodel.training.calibrate import CalibrationPoint
+from costmodel.training.calibrate import GateLimits
 from costmodel.training.calibrate import HeldOutPrediction
 from costmodel.training.calibrate import margin_of
-from costmodel.training.calibrate import prior_margin
 from costmodel.training.calibrate import uncalibrated_gate
-from costmodel.training.code_fit import CodeSettings
 from costmodel.training.code_fit import CodeWorkload
 from costmodel.training.code_fit import code_workloads
 from costmodel.training.code_fit import fit_code
+from costmodel.training.code_settings import CodeSettings
 from costmodel.training.crossfit import FoldResult
 from costmodel.training.labelled import LabelledWorkload
 from costmodel.training.metrics import Outcome
 from costmodel.training.metrics import outcome
 from costmodel.training.metrics import summary
 from costmodel.types import FloatArray
-
-SPREAD_WEIGHT = 1.0
-
-
-# A second stage of fewer workloads or families is an anecdote.
-MIN_WORKLOADS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +110,7 @@ def predicted(
 def cross_fit_code(
     codes: Sequence[CodeWorkload],
     results: Sequence[FoldResult],
-    settings: CodeSettings | None = None,
+    settings: CodeSettings,
 ) -> list[CodePrediction]:
     """Predict each compiled workload by two models that never saw its family."""
     by_id = {one.workload.workload_id: one for one in codes}
@@ -136,10 +131,10 @@ def cross_fit_code(
 
 
 def decision_of(
-    one: CodePrediction, gate: Gate, margin_log: float
+    one: CodePrediction, gate: Gate, margin_log: float, spread_weight: float
 ) -> tuple[Decision, FloatArray]:
     """What the second stage decides for a workload, and the lower bounds it used."""
-    lower = one.blended.lower_log(SPREAD_WEIGHT, margin_log)
+    lower = one.blended.lower_log(spread_weight, margin_log)
     workload, rows = one.code.workload, one.code.rows
     decision = gate.decide_compiled(
         workload.features[rows],
@@ -155,6 +150,8 @@ def decision_of(
 def calibrated_margins(
     predictions: Sequence[CodePrediction],
     schema: FeatureSchema,
+    settings: CodeSettings,
+    limits: GateLimits = SHIPPED_LIMITS,
     without: Sequence[str] = (),
 ) -> dict[str, float]:
     """Margins by class group, as the first stage's are set; see `calibrate`.
@@ -162,6 +159,8 @@ def calibrated_margins(
     Args:
         predictions: Of families left out.
         schema: Of the first-stage features.
+        settings: Numbers of the second stage.
+        limits: What margins are calibrated to.
         without: Workload ids whose outcomes must not be used.
     """
     group_of = class_group(schema)
@@ -174,7 +173,7 @@ def calibrated_margins(
             continue
         group = group_of(workload.features[:1])[0]
         totals[group] += 1
-        decision, lower = decision_of(one, gate, 0.0)
+        decision, lower = decision_of(one, gate, 0.0, settings.spread_weight)
         if decision.index is None:
             continue
         ran = one.code.is_ok[decision.index]
@@ -192,7 +191,8 @@ def calibrated_margins(
         group: margin_of(
             [point for point in points if point.group == group],
             totals[group],
-            prior_margin(group, n_workloads),
+            limits.prior_margin(group, n_workloads),
+            limits,
         )
         for group in CLASS_GROUPS
     }
@@ -202,6 +202,8 @@ def outcomes_of(
     predictions: Sequence[CodePrediction],
     results: Sequence[FoldResult],
     schema: FeatureSchema,
+    settings: CodeSettings,
+    limits: GateLimits = SHIPPED_LIMITS,
 ) -> list[tuple[CodePrediction, Outcome]]:
     """What the second stage's picks did, each judged by margins of other workloads."""
     group_of = class_group(schema)
@@ -220,14 +222,14 @@ def outcomes_of(
         if not mine:
             continue
         ids = [one.code.workload.workload_id for one in mine]
-        margins = calibrated_margins(predictions, schema, without=ids)
+        margins = calibrated_margins(predictions, schema, settings, limits, ids)
         gate = Gate(result.gate, schema)
         for one in mine:
             workload = one.code.workload
             if not workload.promoted:
                 continue
             group = group_of(workload.features[:1])[0]
-            decision, _ = decision_of(one, gate, margins[group])
+            decision, _ = decision_of(one, gate, margins[group], settings.spread_weight)
             pick = one.code.default if decision.index is None else decision.index
             made.append((one, _outcome(one, pick, _distinct(one, decision.order))))
     return made
@@ -273,9 +275,11 @@ def code_card(
     results: Sequence[FoldResult],
     schema: FeatureSchema,
     toolchains: Sequence[str],
+    settings: CodeSettings,
+    limits: GateLimits,
 ) -> CodeCard:
     """The card of a second stage fitted on everything."""
-    judged = outcomes_of(predictions, results, schema)
+    judged = outcomes_of(predictions, results, schema, settings, limits)
     metrics = summary(
         [result for _, result in judged],
         [one.code.workload.source_digest for one, _ in judged],
@@ -286,8 +290,8 @@ def code_card(
         n_bags=forest.n_bags,
         n_trees=forest.n_trees,
         booster_sha256=hashlib.sha256(trees).hexdigest(),
-        margin_log=calibrated_margins(predictions, schema),
-        spread_weight=SPREAD_WEIGHT,
+        margin_log=calibrated_margins(predictions, schema, settings, limits),
+        spread_weight=settings.spread_weight,
         n_workloads=len(codes),
         n_rows=sum(len(one.rows) for one in codes),
         metrics=metrics,
@@ -301,6 +305,8 @@ def second_stage(
     results: Sequence[FoldResult],
     schema: FeatureSchema,
     first_stage_id: str,
+    settings: CodeSettings | None = None,
+    limits: GateLimits = SHIPPED_LIMITS,
 ) -> SecondStage | None:
     """Fit a second stage on all compiled configs, judged by the first stage's folds.
 
@@ -310,15 +316,20 @@ def second_stage(
         results: The first stage's folds over families.
         schema: Of the first-stage features.
         first_stage_id: `model_id` of the first stage that it is published with.
+        settings: Numbers of the second stage.
+        limits: What its margins are calibrated to.
 
     Returns:
-        None where too few workloads have compiled configs.
+        None where none is wanted, or too few workloads have compiled configs.
     """
-    codes = code_workloads(workloads, compiled.run_ids, compiled.table)
-    if len(codes) < MIN_WORKLOADS:
+    settings = settings or CodeSettings()
+    if not settings.enabled:
         return None
-    predictions = cross_fit_code(codes, results)
-    forest = fit_code(codes)
+    codes = code_workloads(workloads, compiled.run_ids, compiled.table)
+    if len(codes) < settings.min_workloads:
+        return None
+    predictions = cross_fit_code(codes, results, settings)
+    forest = fit_code(codes, settings)
     trees = bytes(forest.booster.save_raw("ubj"))
     card = code_card(
         forest,
@@ -329,5 +340,7 @@ def second_stage(
         results,
         schema,
         compiled.toolchains,
+        settings,
+        limits,
     )
     return SecondStage(forest, trees, card, tuple(predictions))

@@ -18,17 +18,17 @@ from dataclasses import replace
 import numpy as np
 
 from costmodel.features.schema import FeatureSchema
-from costmodel.learned import BUNDLED_NAME
 from costmodel.training.code_stage import CompiledRuns
-from costmodel.training.comparison import Comparison
-from costmodel.training.comparison import compared
 from costmodel.training.crossfit import Fold
 from costmodel.training.crossfit import cross_fit
 from costmodel.training.crossfit import family_folds
-from costmodel.training.fit import FitSettings
-from costmodel.training.judge import JudgedWorkload
+from costmodel.training.eval_table import Row
+from costmodel.training.eval_table import evaluation_rows
 from costmodel.training.judge import judge
 from costmodel.training.labelled import LabelledWorkload
+from costmodel.training.no_worse import Part
+from costmodel.training.no_worse import part
+from costmodel.training.recipe import Recipe
 from costmodel.training.train import Training
 from costmodel.training.train import train
 
@@ -50,12 +50,12 @@ class Attempted:
 
     Attributes:
         weight: Of each workload of the user's.
-        comparisons: Before and after, theirs first.
+        parts: Before and after, theirs first.
         refusal: Why it was not kept.
     """
 
     weight: float
-    comparisons: tuple[Comparison, ...]
+    parts: tuple[Part, ...]
     refusal: str
 
 
@@ -65,6 +65,7 @@ class FineTuned:
 
     Attributes:
         training: To be published: with the logs, or of the base alone.
+        learned_from: The workloads that it was trained on.
         attempts: Every weight that was tried; the last is kept unless all were refused.
         n_replaced: Workloads of the base that the logs hold as well.
         n_repeated: Runs of the user's that were given twice.
@@ -72,6 +73,7 @@ class FineTuned:
     """
 
     training: Training
+    learned_from: tuple[LabelledWorkload, ...]
     attempts: tuple[Attempted, ...]
     n_replaced: int
     n_repeated: int
@@ -89,10 +91,9 @@ def fine_tune(
     mine: Sequence[LabelledWorkload],
     schema: FeatureSchema,
     corpus_digest: str,
-    settings: FitSettings | None = None,
+    recipe: Recipe | None = None,
     *,
     weights: Sequence[float] = WEIGHTS,
-    name: str = BUNDLED_NAME,
     git_commit: str = "unknown",
     compiled: CompiledRuns | None = None,
 ) -> FineTuned:
@@ -103,25 +104,42 @@ def fine_tune(
         mine: The user's, at least one.
         schema: Of their features.
         corpus_digest: Over both, for the card.
-        settings: Numbers of the fit.
+        recipe: Numbers of the fit, the gate and the second stage; None is what ships.
         weights: Of a workload of the user's, in the order to be tried.
-        name: Registered name.
         git_commit: Of this project, for the card.
         compiled: What a compiler made of their configs, for a second stage.
 
     Raises:
         NotEnoughDataError: The base has fewer than two families.
     """
-    settings = settings or FitSettings()
+    recipe = recipe or Recipe()
+    settings, limits = recipe.model, recipe.gate
     kept, own, n_repeated = deduplicated(base, mine)
     n_base = len(kept)
     base_folds = family_folds(kept)
-    results = cross_fit(kept, base_folds, schema, settings)
+    results = cross_fit(kept, base_folds, schema, settings, limits=limits)
     said = [one for result in results for one in result.predictions]
     # The model that a user would have without logs, asked about theirs.
     alone = Fold("base", tuple(range(n_base)), tuple(range(n_base, n_base + len(own))))
-    on_mine = cross_fit([*kept, *own], [alone], schema, settings, said)
-    before = _by_id(judge("before", [*results, *on_mine], schema).judged)
+    on_mine = cross_fit([*kept, *own], [alone], schema, settings, said, limits)
+    asked = [*results, *on_mine]
+    before = evaluation_rows(judge("before", asked, schema), asked)
+
+    def trained(
+        workloads: Sequence[LabelledWorkload], folds: Sequence[Fold] | None
+    ) -> Training:
+        return train(
+            workloads,
+            schema,
+            corpus_digest,
+            settings,
+            recipe.name,
+            git_commit,
+            compiled,
+            folds=folds,
+            limits=limits,
+            code_settings=recipe.second_stage,
+        )
 
     attempts: list[Attempted] = []
     for weight in weights:
@@ -132,29 +150,22 @@ def fine_tune(
             *(_with_mine(fold, kept, own) for fold in base_folds),
             *kernel_folds(n_base, own),
         ]
-        training = train(
-            combined,
-            schema,
-            corpus_digest,
-            settings,
-            name,
-            git_commit,
-            compiled,
-            folds=folds,
-        )
-        comparisons = _comparisons(before, training, n_base, combined)
-        refusal = "; ".join(
-            f"{one.name}: {one.worse}" for one in comparisons if one.worse
-        )
-        attempts.append(Attempted(share, comparisons, refusal))
+        training = trained(combined, folds)
+        parts = _parts(before, training, n_base, combined)
+        refusal = "; ".join(f"{one.name}: {one.worse}" for one in parts if one.worse)
+        attempts.append(Attempted(share, parts, refusal))
         if not refusal:
             break
     else:
-        training = train(
-            kept, schema, corpus_digest, settings, name, git_commit, compiled
-        )
+        combined = kept
+        training = trained(kept, None)
     return FineTuned(
-        training, tuple(attempts), len(base) - n_base, n_repeated, len(own)
+        training,
+        tuple(combined),
+        tuple(attempts),
+        len(base) - n_base,
+        n_repeated,
+        len(own),
     )
 
 
@@ -222,34 +233,34 @@ def _with_mine(
     return replace(fold, train=(*fold.train, *others))
 
 
-def _by_id(judged: Sequence[JudgedWorkload]) -> dict[str, JudgedWorkload]:
-    return {one.workload.workload_id: one for one in judged}
-
-
-def _comparisons(
-    before: dict[str, JudgedWorkload],
+def _parts(
+    before: Sequence[Row],
     training: Training,
     n_base: int,
     combined: Sequence[LabelledWorkload],
-) -> tuple[Comparison, ...]:
+) -> tuple[Part, ...]:
     """Theirs by kernel and by shape, and the base, as far as each can be judged."""
     own = combined[n_base:]
     own_ids = {one.workload_id for one in own}
-    after = _by_id(training.by_family.judged)
+    after = evaluation_rows(training.by_family, training.folds)
     shapes: dict[str, set[str]] = {}
     for one in own:
         shapes.setdefault(one.source_digest, set()).add(one.shape_id)
     with_siblings = {
         one.workload_id for one in own if len(shapes[one.source_digest]) > 1
     }
-    by_shape = _by_id(training.by_shape.judged)
-    found = [
-        compared(KERNELS, before, {k: v for k, v in after.items() if k in own_ids}),
-        compared(
-            SHAPES, before, {k: v for k, v in by_shape.items() if k in with_siblings}
+    by_shape = evaluation_rows(training.by_shape, ())
+    found = (
+        part(KERNELS, before, [one for one in after if one["workload_id"] in own_ids]),
+        part(
+            SHAPES,
+            before,
+            [one for one in by_shape if one["workload_id"] in with_siblings],
         ),
-        compared(
-            ELSEWHERE, before, {k: v for k, v in after.items() if k not in own_ids}
+        part(
+            ELSEWHERE,
+            before,
+            [one for one in after if one["workload_id"] not in own_ids],
         ),
-    ]
-    return tuple(one for one in found if one.pairs)
+    )
+    return tuple(one for one in found if one is not None)

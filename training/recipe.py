@@ -8,7 +8,6 @@ trains with the default is worse than none.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import tomllib
 from collections.abc import Mapping
@@ -16,23 +15,26 @@ from dataclasses import dataclass
 from dataclasses import field
 from pathlib import Path
 from typing import Any
-from typing import TypeVar
 
 from costmodel.errors import RecipeError
 from costmodel.features.schema import SCHEMA
 from costmodel.learned import BUNDLED_NAME
 from costmodel.training.calibrate import MAX_HARM_SHARE
 from costmodel.training.calibrate import GateLimits
+from costmodel.training.code_settings import CodeSettings
 from costmodel.training.fit import FitSettings
 from costmodel.training.recipe_features import columns_of
-from costmodel.training.recipe_limits import check_number
+from costmodel.training.recipe_read import NOT_KEYS
+from costmodel.training.recipe_read import refuse_unknown
+from costmodel.training.recipe_read import section_of
+from costmodel.training.recipe_space import Space
+from costmodel.training.recipe_space import Value
+from costmodel.training.recipe_space import check_start
+from costmodel.training.recipe_space import shown
+from costmodel.training.recipe_space import space_of
 from costmodel.types import KernelClass
 
-_Section = TypeVar("_Section")
-
 SUFFIX = ".toml"
-# Of the fit, but said by [features] in names and not in columns.
-_NOT_KEYS = frozenset({"dropped_columns"})
 # Of a class with few workloads a single harmed one is a large share.
 _CLASS_HARM_SHARE = 0.10
 
@@ -98,6 +100,18 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """What a run keeps that costs fits of its own.
+
+    Attributes:
+        learning_curve: Regret over the share of families and of measurements that
+            were learned from; about twice the time of the training.
+    """
+
+    learning_curve: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """Everything that decides what a training makes, besides the code.
 
@@ -107,8 +121,11 @@ class Recipe:
         split: What is left out in turn.
         features: Which features the trees may look at.
         model: Numbers of the fit.
+        second_stage: Numbers of the second stage, from compiled code.
         gate: What the gate is calibrated to.
         bounds: What a promotion must keep to.
+        report: What a run keeps that costs fits of its own.
+        tune: What `costmodel tune` may change, by full name.
         text: The file as it was read, or "" where there was none.
     """
 
@@ -117,34 +134,75 @@ class Recipe:
     split: Split = field(default_factory=Split)
     features: Features = field(default_factory=Features)
     model: FitSettings = field(default_factory=FitSettings)
+    second_stage: CodeSettings = field(default_factory=CodeSettings)
     gate: GateLimits = field(default_factory=GateLimits)
     bounds: Bounds = field(default_factory=Bounds)
+    report: Report = field(default_factory=Report)
+    tune: Space = field(default_factory=dict)
     text: str = ""
 
     @property
     def digest(self) -> str:
-        """Of what is asked for: comments and the folder do not count."""
+        """Of what decides the model: not comments, folder, plots or what is tuned."""
         facts = self.as_parameters()
-        names = sorted(name for name in facts if name != "data.paths")
+        aside = ("data.paths", "report.", "tune.")
+        names = sorted(name for name in facts if not name.startswith(aside))
         text = "\n".join(f"{name}={facts[name]}" for name in names)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def as_parameters(self) -> dict[str, str]:
         """Every key with its value as text, defaults included; for tracking."""
         found = {"name": self.name}
-        for section in _SECTIONS:
+        for section in SECTIONS:
             for key, value in dataclasses.asdict(getattr(self, section)).items():
-                if key in _NOT_KEYS:
+                if key in NOT_KEYS:
                     continue
                 if isinstance(value, Mapping):
                     lines = [f"{k}: {_shown(v)}" for k, v in sorted(value.items())]
                     found[f"{section}.{key}"] = "; ".join(lines)
                 else:
                     found[f"{section}.{key}"] = _shown(value)
+        for name, domain in sorted(self.tune.items()):
+            found[f"tune.{name}"] = shown(domain)
         return found
 
+    def value(self, name: str) -> Value:
+        """The value of a parameter by its full name, such as "model.max_depth"."""
+        section, _, key = name.partition(".")
+        found: Value = getattr(getattr(self, section), key)
+        return found
 
-_SECTIONS = ("data", "split", "features", "model", "gate", "bounds")
+    def with_values(self, values: Mapping[str, Value]) -> Recipe:
+        """The same recipe with other values, by full name."""
+        recipe = self
+        for name, value in values.items():
+            section, _, key = name.partition(".")
+            changed = dataclasses.replace(getattr(recipe, section), **{key: value})
+            recipe = dataclasses.replace(recipe, **{section: changed})
+        return recipe.with_columns()
+
+    def with_columns(self) -> Recipe:
+        """The same with the columns that `features.drop` names kept from the fit.
+
+        Raises:
+            RecipeError: It names none.
+        """
+        dropped = columns_of(self.features.drop, SCHEMA)
+        model = dataclasses.replace(self.model, dropped_columns=dropped)
+        return dataclasses.replace(self, model=model)
+
+
+_KINDS: dict[str, type[Any]] = {
+    "data": Data,
+    "split": Split,
+    "features": Features,
+    "model": FitSettings,
+    "second_stage": CodeSettings,
+    "gate": GateLimits,
+    "bounds": Bounds,
+    "report": Report,
+}
+SECTIONS = tuple(_KINDS)
 
 
 def _shown(value: object) -> str:
@@ -188,88 +246,22 @@ def parse_recipe(text: str, where: str = "recipe") -> Recipe:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{where}: expected TOML, found {error}") from error
-    _refuse_unknown(content, ("name", *_SECTIONS), "", where)
+    refuse_unknown(content, ("name", *SECTIONS, "tune"), "", where)
     name = content.pop("name", BUNDLED_NAME)
     if not isinstance(name, str) or not name:
         raise RecipeError(f"{where}: expected name to be text, found {name!r}")
     sections = {
-        section: _section(kind, content.get(section, {}), section, where)
-        for section, kind in (
-            ("data", Data),
-            ("split", Split),
-            ("features", Features),
-            ("model", FitSettings),
-            ("gate", GateLimits),
-            ("bounds", Bounds),
-        )
+        section: section_of(kind, content.get(section, {}), section, where)
+        for section, kind in _KINDS.items()
     }
-    recipe = Recipe(name=name, text=text, **sections)  # type: ignore[arg-type]
-    _refuse_unknown(
-        recipe.bounds.classes,
-        [str(one) for one in KernelClass],
-        "bounds.classes",
-        where,
-    )
+    space = space_of(content.get("tune", {}), where)
+    recipe = Recipe(name=name, tune=space, text=text, **sections)
+    classes = [str(one) for one in KernelClass]
+    refuse_unknown(recipe.bounds.classes, classes, "bounds.classes", where)
+    check_start(space, {name: recipe.value(name) for name in space}, where)
     try:
-        dropped = columns_of(recipe.features.drop, SCHEMA)
+        for choice in getattr(space.get("features.drop"), "values", ()):
+            columns_of(choice, SCHEMA)
+        return recipe.with_columns()
     except RecipeError as error:
         raise RecipeError(f"{where}: {error}") from error
-    model = dataclasses.replace(recipe.model, dropped_columns=dropped)
-    return dataclasses.replace(recipe, model=model)
-
-
-def _section(kind: type[_Section], content: object, name: str, where: str) -> _Section:
-    if not isinstance(content, Mapping):
-        raise RecipeError(
-            f"{where}: expected [{name}] to be a table, found {content!r}"
-        )
-    usual = kind()
-    keys = [one.name for one in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    known = [key for key in keys if key not in _NOT_KEYS]
-    _refuse_unknown(content, known, name, where)
-    values = {
-        key: _value(found, getattr(usual, key), f"{name}.{key}", where)
-        for key, found in content.items()
-    }
-    return kind(**values)
-
-
-def _value(found: object, usual: object, name: str, where: str) -> Any:
-    """The value as the type of the default; nothing is guessed."""
-    if isinstance(usual, Mapping):
-        if isinstance(found, Mapping):
-            like: object = () if name == "split.folds" else 0.0
-            return {
-                str(key): _value(value, like, f"{name}.{key}", where)
-                for key, value in found.items()
-            }
-        wanted = "a table"
-    elif isinstance(usual, tuple):
-        if isinstance(found, list) and all(isinstance(one, str) for one in found):
-            return tuple(found)
-        wanted = "a list of texts"
-    elif isinstance(found, bool) or not isinstance(found, int | float):
-        wanted = "a number"
-    elif isinstance(usual, int) and not isinstance(found, int):
-        wanted = "a whole number"
-    else:
-        check_number(name, found, where)
-        return found if isinstance(usual, int) else float(found)
-    raise RecipeError(f"{where}: expected {name} to be {wanted}, found {found!r}")
-
-
-def _refuse_unknown(
-    content: Mapping[str, object],
-    known: list[str] | tuple[str, ...],
-    at: str,
-    where: str,
-) -> None:
-    for key in content:
-        if key in known:
-            continue
-        close = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
-        full = f"{at}.{key}" if at else key
-        raise RecipeError(
-            f"{where}: unknown key '{full}': the nearest known one is '{close[0]}' "
-            f"(of {', '.join(known)})"
-        )

@@ -21,6 +21,7 @@ from costmodel.training.calibrate import SHIPPED_LIMITS
 from costmodel.training.calibrate import GateLimits
 from costmodel.training.calibrate import HeldOutPrediction
 from costmodel.training.calibrate import calibrated_gate
+from costmodel.training.code_settings import CodeSettings
 from costmodel.training.code_stage import CompiledRuns
 from costmodel.training.code_stage import SecondStage
 from costmodel.training.code_stage import second_stage
@@ -79,6 +80,7 @@ def train(
     compiled: CompiledRuns | None = None,
     folds: Sequence[Fold] | None = None,
     limits: GateLimits = SHIPPED_LIMITS,
+    code_settings: CodeSettings | None = None,
 ) -> Training:
     """Train, judge and calibrate.
 
@@ -91,7 +93,8 @@ def train(
         git_commit: Of this project, for the card.
         compiled: What a compiler made of their configs, for a second stage.
         folds: What to leave out in turn; None means families, or blocks of them.
-        limits: What the gate is calibrated to.
+        limits: What the gates are calibrated to.
+        code_settings: Numbers of the second stage.
 
     Raises:
         NotEnoughDataError: Fewer than two families, so nothing can be left out.
@@ -132,7 +135,15 @@ def train(
     model = LearnedModel(forest.booster, card, schema)
     second = None
     if compiled is not None:
-        second = second_stage(workloads, compiled, results, schema, model.model_id)
+        second = second_stage(
+            workloads,
+            compiled,
+            results,
+            schema,
+            model.model_id,
+            code_settings,
+            limits,
+        )
     return Training(
         model=model,
         trees=trees,
