@@ -86,3 +86,11 @@ class UnknownAcfError(CostModelError):
 
 class AcfSourceError(CostModelError):
     """A folder, a manifest or a catalogue of control files cannot be used."""
+
+
+class LocationError(CostModelError):
+    """A URL cannot be read or written: no driver, no such place, no permission."""
+
+
+class ClusterError(CostModelError):
+    """A Dask cluster cannot be reached, or a worker of it failed."""
