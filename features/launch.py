@@ -96,6 +96,7 @@ class Launch:
         self.range_stages = range_values(plan.range_slots, configs, "range_num_stages")
         self.unrolls = range_values(plan.range_slots, configs, "range_unroll_factors")
         self.loops = {one.graph_id: compiled_loop(self, one) for one in plan.loops}
+        self.chains = plan.chains
 
     def bits(self, text: str) -> Bits:
         """log2 of a tile dimension."""
@@ -167,13 +168,50 @@ def _find_group(launch: Launch, dot: Dot) -> Flags:
 
 
 def dot_warps(launch: Launch, dot: Dot) -> tuple[Bits, Bits]:
-    """log2 of the warps along the rows and the columns of a dot's result."""
+    """log2 of the warps along the rows and the columns of a dot's result.
+
+    Both are 0 where older MMA spreads the warps over a batch.
+    """
     known = launch.warps_of.get(dot.node_id)
     if known is None:
-        m, n = launch.bits(dot.m), launch.bits(dot.n)
-        known = mma_warps(m, n, launch.warps, is_group(launch, dot))
-        launch.warps_of[dot.node_id] = known
+        known = launch.warps_of[dot.node_id] = _find_warps(launch, dot)
     return known
+
+
+def _find_warps(launch: Launch, dot: Dot) -> tuple[Bits, Bits]:
+    m, n = launch.bits(dot.m), launch.bits(dot.n)
+    group, none = is_group(launch, dot), launch.warps * 0
+    rows, _ = mma_warps(m, n, launch.warps, group)
+    if dot.node_id in launch.chains.feeding:
+        rows = np.where(group, launch.warps, rows)
+    along_rows, meets = _meeting(launch, dot)
+    rows = np.where(~group & meets, np.where(along_rows, launch.warps, 0), rows)
+    columns = launch.warps - rows
+    batched = np.zeros(1, dtype=np.bool_)
+    for part in dot.batch:
+        batched = batched | (launch.tiles.dim(part) > 1.0)
+    if batched.any():
+        rows = np.where(batched, none, rows)
+        columns = np.where(batched, none, columns)
+    return rows, columns
+
+
+def _meeting(launch: Launch, dot: Dot) -> tuple[Flags, Flags]:
+    """Whether older MMA puts all warps along rows, and whether it puts all one way.
+
+    The last dot of a region decides for the others, which follow it; the copies of an
+    unrolled body meet each other.
+    """
+    along_rows = np.ones(1, dtype=np.bool_)
+    count = np.zeros(1)
+    for one in launch.chains.neighbours[dot.node_id]:
+        old = ~is_group(launch, one)
+        count = count + old
+        tall = launch.bits(one.m) >= launch.bits(one.n)
+        along_rows = np.where(old, tall, along_rows)
+    loop = launch.loops.get(dot.graph_id)
+    copies = np.ones(1) if loop is None else loop.copies
+    return along_rows, (count > 1.0) | (copies > 1.0)
 
 
 def dot_result(launch: Launch, dot: Dot) -> Layout:

@@ -84,8 +84,12 @@ def operand_bytes(
         elif operand.is_product:
             for_group = np.zeros(1)
         elif source is None:
-            hoisted = pipelined & (not operand.is_narrowed)
-            for_group = np.where(hoisted, 0.0, size)
+            # It comes through registers. In a pipeline its loads are read in the
+            # layout of the dot already, unless they are wider.
+            for_group = size if operand.is_narrowed else np.zeros(1)
+            if not operand.is_narrowed:
+                change = np.where(pipelined | ~group, 0.0, size)
+                passing = np.maximum(passing, change)
         else:
             for_group = np.where(in_ring, 0.0, loaded)
         if operand.is_product:
@@ -103,7 +107,10 @@ def operand_bytes(
             # Loads of a loop are read in the layout of the dot, arithmetic follows.
             kept = kept + np.where(group, for_group, np.where(pipelined, 0.0, size))
         else:
-            kept = kept + np.where(group, for_group, np.where(in_ring, 0.0, loaded))
+            held = np.where(in_ring, 0.0, loaded)
+            here = held if operand.is_plain else np.zeros(1)
+            kept = kept + np.where(group, for_group, here)
+            passing = np.maximum(passing, np.where(group, 0.0, held))
     return np.maximum(kept, passing)
 
 

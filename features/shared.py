@@ -95,7 +95,9 @@ def _ring(
         if not loop.dots:
             takes = takes & (how.own_stages > 1.0)
         run = launch.tiles.dim(one.run_unit) if one.run_unit is not None else 1.0
-        takes = takes & (described | (run * access.itemsize >= _ASYNC_BYTES))
+        each_thread = np.maximum(launch.tiles.numel(one.tile[0]) / launch.threads, 1.0)
+        together = np.minimum(run, each_thread) * access.itemsize
+        takes = takes & (described | (together >= _ASYNC_BYTES))
         extra, unfit = readers(launch, loop, access.node_id)
         takes = takes & (described | ~unfit)
         # With too few stages for that, what others wait for is not in the pipeline.
@@ -121,8 +123,12 @@ def _passing(
     most = np.zeros(1)
     by_node = {graph.accesses[i].node_id: flags for i, flags in staged.items()}
     inside = {graph.accesses[one.index].node_id for one in loop.loads}
-    for one in loop.dots:
-        most = np.maximum(most, operand_bytes(launch, one, by_node, inside, pipelined))
+    for index, one in enumerate(loop.dots):
+        need = operand_bytes(launch, one, by_node, inside, pipelined)
+        for source, tile in loop.between.get(index, ()):
+            in_ring = by_node.get(source, np.zeros(1, dtype=np.bool_))
+            need = need + np.where(in_ring, 0.0, launch.size(tile))
+        most = np.maximum(most, need)
     most = np.maximum(most, _stored(launch, loop, kept))
     for load in loop.loads:
         described = launch.uses_descriptor(load.index)

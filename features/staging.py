@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from costmodel.features.chains import DotChains
+from costmodel.features.chains import find_chains
 from costmodel.features.compute import Dot
 from costmodel.features.graph import KernelGraph
 from costmodel.features.indices import DimKind
 from costmodel.features.knobs import range_slots
+from costmodel.features.loops import BoundKind
 from costmodel.features.memory import Access
 from costmodel.features.nodes import Node
 from costmodel.features.ops import OpKind
@@ -95,6 +98,8 @@ class LoopPlan:
         dots: Dots inside.
         stores: Indices in `graph.accesses` of stores and atomics inside.
         resident: Operands of its dots that are loaded outside.
+        between: By place of a dot in `dots`, loads inside that a dot before it and a
+            dot after it read: node and tile.
         trips_known: Whether the compiler knows how often it runs.
     """
 
@@ -105,6 +110,7 @@ class LoopPlan:
     dots: tuple[DotPlan, ...]
     stores: tuple[int, ...]
     resident: tuple[Tile, ...]
+    between: Mapping[int, tuple[tuple[str, Tile], ...]]
     trips_known: bool
 
 
@@ -115,10 +121,12 @@ class StagingPlan:
     Attributes:
         loops: Loops and grid bodies, by ascending graph id.
         range_slots: Slot of each region in the `range_*` lists.
+        chains: Which dots meet others.
     """
 
     loops: tuple[LoopPlan, ...]
     range_slots: Mapping[int, int]
+    chains: DotChains
 
 
 def make_staging_plan(graph: KernelGraph) -> StagingPlan:
@@ -130,7 +138,7 @@ def make_staging_plan(graph: KernelGraph) -> StagingPlan:
         for graph_id, region in graph.regions.items()
         if region.kind in (RegionKind.LOOP, RegionKind.ROOT)
     )
-    return StagingPlan(loops, range_slots(graph))
+    return StagingPlan(loops, range_slots(graph), find_chains(graph))
 
 
 def _loop_plan(
@@ -176,8 +184,33 @@ def _loop_plan(
         dots=own_dots,
         stores=tuple(stores),
         resident=tuple(resident.values()),
-        trips_known=not graph.size_hints and all(axis.known for axis in axes),
+        between=_between(graph, own_dots, members),
+        # A loop inside a tile of another, or up to it, has bounds that move with it.
+        trips_known=not graph.size_hints
+        and all(axis.known and axis.bound is BoundKind.FREE for axis in axes),
     )
+
+
+def _between(
+    graph: KernelGraph, dots: tuple[DotPlan, ...], members: set[int]
+) -> dict[int, tuple[tuple[str, Tile], ...]]:
+    """Loads that wait in shared memory while a dot between their readers runs."""
+    readers: dict[str, list[int]] = {}
+    tiles: dict[str, Tile] = {}
+    for place, one in enumerate(dots):
+        for operand in (one.left, one.right):
+            source, tile = operand.source, operand.source_tile
+            if source is None or tile is None:
+                continue
+            if graph.raw.nodes[source].graph_id in members:
+                readers.setdefault(source, []).append(place)
+                tiles[source] = tile
+    found: dict[int, tuple[tuple[str, Tile], ...]] = {}
+    for source, places in readers.items():
+        for place in range(min(places), max(places)):
+            if place not in places:
+                found[place] = (*found.get(place, ()), (source, tiles[source]))
+    return found
 
 
 def _tile(access: Access) -> Tile:

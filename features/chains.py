@@ -1,0 +1,58 @@
+"""Which dots of a kernel meet: that decides how Triton spreads their warps.
+
+A warp-group MMA whose result reaches another dot in the same trip has all warps along
+its rows, so that a row's reduction stays in a warp. Older MMA does so for every dot
+that has another of its rank in the same region: whatever connects them, tile indices
+at least. (Triton's AccelerateMatmul pass, `warpsPerTileV2` and `warpsPerTileV3`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from costmodel.features.compute import Dot
+from costmodel.features.graph import KernelGraph
+from costmodel.features.ops import OpKind
+
+
+@dataclass(frozen=True, slots=True)
+class DotChains:
+    """How the dots of a kernel meet.
+
+    Attributes:
+        neighbours: By node of a dot, all dots of its region, itself included, in
+            program order.
+        feeding: Nodes of dots whose result reaches another dot in the same trip.
+    """
+
+    neighbours: Mapping[str, tuple[Dot, ...]]
+    feeding: frozenset[str]
+
+
+def find_chains(graph: KernelGraph) -> DotChains:
+    """Find the dots that meet others."""
+    regions: dict[int, list[Dot]] = {}
+    for dot in graph.dots:
+        regions.setdefault(dot.graph_id, []).append(dot)
+    feeding: set[str] = set()
+    for dot in graph.dots if len(graph.dots) > 1 else ():
+        feeding |= _sources(graph, dot.node_id)
+    return DotChains(
+        neighbours={d.node_id: tuple(regions[d.graph_id]) for d in graph.dots},
+        feeding=frozenset(feeding),
+    )
+
+
+def _sources(graph: KernelGraph, node_id: str) -> set[str]:
+    """Dots that a dot depends on without going around a loop."""
+    stack, seen, found = list(graph.raw.nodes[node_id].inputs), set[str](), set[str]()
+    while stack:
+        node = graph.raw.source(stack.pop())
+        if node.id in seen:
+            continue
+        seen.add(node.id)
+        if node.kind is OpKind.DOT:
+            found.add(node.id)
+        stack.extend(node.inputs)
+    return found
