@@ -1,19 +1,21 @@
 """Run real kernels through every way into Helion on the GPU of this machine.
 
 Run as `python benchmarks/plug_in_h200.py --out FILE.jsonl` from the root of a checkout
-(installed, or with `PYTHONPATH=.`). Each line is one kernel in one way: who decided and
-why, the seconds of the decision itself, whether the result agrees with plain PyTorch,
-and the time of the chosen config against Helion's default, read in turns. It stops
-starting kernels after `--seconds`, four minutes' worth by default.
+(installed, or with `PYTHONPATH=.`). Each line has `what`, `kernel`, `ok`, `seconds` and
+`detail`. First come the situations of `plug_in_checks.py`, each in a process of its
+own, four at a time; then one line for each kernel in each way: who decided and why, the
+seconds of the decision itself, whether the result agrees with plain PyTorch, and the
+time of the chosen config against Helion's default, read in turns. It stops starting
+anything after `--seconds`.
 
-Where xgboost is not installed, or with `--no-model`, the analytic heuristics decide in
-the model's place. Helion's caches of the user are left alone: a folder of its own is
-used and removed.
+Where xgboost is not installed or the model is refused, or with `--no-model`, the
+analytic heuristics decide in the model's place. Helion's caches of the user are left
+alone: a folder of its own is used and removed.
 
-The ways, in order: Helion's "default"; "predict" at effort full; "checked", the same
-with `verify_output`; "enable" at effort none; "verify"; "seed" at effort quick; and
-"tuned", enabled at effort none again after the seeded search left its result in
-Helion's cache.
+The ways, in order: Helion's "default"; "predict" at effort full; "code"; "checked",
+which is predict with `verify_output`; "enable" at effort none; "verify"; "seed" at
+effort quick; and "tuned", enabled at effort none again after the seeded search left its
+result in Helion's cache.
 """
 
 from __future__ import annotations
@@ -28,21 +30,25 @@ import tempfile
 import time
 import types
 from collections.abc import Callable
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 KERNELS = (
-    "attention:attention_full",
+    "norm_forward:layer_norm",
+    "softmax:softmax2",
+    "matmul:gemm_nn",
     "grouped:packed_expert_gemm",
+    "attention:attention_full",
     "matmul_low_precision:fp8_gemm_tensor_scale",
+    "jagged:ragged_mean",
     "matmul_epilogue:mm_bias_gelu",
-    "gated_activation:gated_row_fp8",
-    "jagged:ragged_softmax",
-    "losses:kl_div_rows",
-    "batched:bmm_nn",
 )
-WAYS = ("default", "predict", "checked", "enable", "verify", "seed", "tuned")
-SEARCH_SECONDS = 15  # Helion's budget for the seeded search of one kernel
+WAYS = ("default", "predict", "code", "checked", "enable", "verify", "seed", "tuned")
+SEARCH_SECONDS = 12  # Helion's budget for the seeded search of one kernel
+CHECKS_AT_ONCE = 4  # they time nothing; each compiles a kernel or two
+CHECK_SECONDS = 150.0  # of one check with its children, importing included
 QUIET = {
     "HELION_AUTOTUNE_COMPILE_TIMEOUT": "10",
     "HELION_AUTOTUNE_PROGRESS_BAR": "0",
@@ -87,7 +93,10 @@ def make_provider(no_model: bool) -> tuple[Callable[[], Any], str]:
     except ImportError:
         no_model = True
     if not no_model:
-        return Provider, "model"
+        problem = Provider().model_problem()
+        if problem is None:
+            return Provider, "model"
+        print(f"no model: {problem[1]}", file=sys.stderr)
 
     class Analytic(Provider):
         """Treats every GPU as one that no model was trained on."""
@@ -121,7 +130,7 @@ def settings_for(way: str) -> dict[str, Any]:
     if way in ("default", "enable", "tuned"):
         return {"autotune_effort": "none"}
     effort = "quick" if way == "seed" else "full"
-    mode = way if way in ("verify", "seed") else "predict"
+    mode = way if way in ("code", "verify", "seed") else "predict"
     function = costmodel.autotuner(mode=mode, verify_output=way == "checked")
     return {"autotune_effort": effort, "autotuner_fn": function}
 
@@ -208,8 +217,11 @@ def one_way(
     ended = time.perf_counter()
     config = dict(bound._config.config) if bound._config is not None else None
     answer = noted.last
+    wrong = agrees(output, expected, case)
     line = {
         "way": way,
+        "ok": not wrong,
+        "seconds": round(ended - began, 3),
         "source": "helion" if answer is None else answer.source.value,
         "reason": "" if answer is None else answer.reason.value,
         "detail": "" if answer is None else answer.detail,
@@ -218,7 +230,7 @@ def one_way(
         "bind_s": round(bound_at - began, 4),
         "decide_s": round(noted.seconds, 4),
         "first_call_s": round(ended - bound_at, 4),
-        "wrong": agrees(output, expected, case),
+        "wrong": wrong,
         "config": config,
     }
     return line, kernel
@@ -243,7 +255,7 @@ def run_kernel(
     expected = case.reference(*args)
     launches: list[Callable[[], Any]] = []
     for way in WAYS:
-        line: dict[str, Any] = {"kernel": name, "args": list(shapes)}
+        line: dict[str, Any] = {"what": "way", "kernel": name, "args": list(shapes)}
         try:
             found, kernel = one_way(way, case, args, expected, noted)
             line |= found
@@ -254,41 +266,71 @@ def run_kernel(
             line["latency_us"] = round(latency_us, 2)
             line["speedup"] = round(default_us / latency_us, 3)
         except Exception as error:  # one kernel's trouble is a line, not the end
-            line |= {"way": way, "error": f"{type(error).__name__}: {error}"[:300]}
+            words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            line |= {"way": way, "ok": False, "detail": words}
         finally:
             costmodel.disable()
         write(line)
 
 
+def run_checks(
+    names: Sequence[str], stop_s: float, write: Callable[[dict[str, Any]], None]
+) -> None:
+    """The situations, a few at a time, in the order given."""
+    import plug_in_checks
+
+    def one(name: str) -> dict[str, Any]:
+        if time.perf_counter() > stop_s:
+            return {"what": name, "ok": None, "detail": "out of time"}
+        began = time.perf_counter()
+        child = plug_in_checks.start_child(name)
+        line = plug_in_checks.finish_child(child, CHECK_SECONDS)
+        wall = round(time.perf_counter() - began, 2)
+        return {"what": name, "kernel": "", "seconds": wall, **line, "wall_s": wall}
+
+    with ThreadPoolExecutor(CHECKS_AT_ONCE) as pool:
+        for line in pool.map(one, names):
+            write(line)
+
+
 def main() -> int:
-    """Write one line for each kernel and way, then a summary to stderr."""
+    """Write the lines, and each in short to stderr."""
+    import plug_in_checks
+
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("plug_in.jsonl"))
-    parser.add_argument("--seconds", type=float, default=200.0)
+    parser.add_argument("--seconds", type=float, default=420.0)
     parser.add_argument("--no-model", action="store_true")
     parser.add_argument("--kernels", nargs="*", default=KERNELS)
+    parser.add_argument("--checks", nargs="*", default=tuple(plug_in_checks.CHECKS))
     arguments = parser.parse_args()
     os.environ.update(QUIET)
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
+    root = str(Path(__file__).resolve().parents[1])
+    known = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = root if not known else f"{root}{os.pathsep}{known}"
+    stop_s = time.perf_counter() + arguments.seconds
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        arguments.out.open("w", encoding="utf-8") as out,
+    ):
         os.environ["HELION_CACHE_DIR"] = folder
+
+        def write(line: dict[str, Any]) -> None:
+            out.write(json.dumps(line) + "\n")
+            out.flush()
+            shown = ("what", "kernel", "way", "ok", "source", "decide_s", "speedup")
+            text = "  ".join(str(line[key]) for key in shown if key in line)
+            print(text, line.get("detail", ""), file=sys.stderr, flush=True)
+
+        run_checks(arguments.checks, stop_s, write)
         make, decider = make_provider(arguments.no_model)
         noted = Decisions(make)
-        with arguments.out.open("w", encoding="utf-8") as out:
-
-            def write(line: dict[str, Any]) -> None:
-                line["decider"] = decider
-                out.write(json.dumps(line) + "\n")
-                out.flush()
-                shown = ("kernel", "way", "source", "decide_s", "speedup", "wrong")
-                text = "  ".join(str(line.get(key, "-")) for key in shown)
-                print(text, line.get("error", ""), file=sys.stderr, flush=True)
-
-            for name in arguments.kernels:
-                if time.perf_counter() - began > arguments.seconds:
-                    write({"kernel": name, "way": "skipped", "error": "out of time"})
-                    continue
-                run_kernel(name, noted, write)
+        for name in arguments.kernels:
+            if time.perf_counter() > stop_s:
+                write({"what": "way", "kernel": name, "ok": None, "detail": "no time"})
+                continue
+            run_kernel(name, noted, lambda line: write({**line, "decider": decider}))
     return 0
 
 

@@ -1,0 +1,612 @@
+"""Situations of the plug-in on a real GPU, each in a process of its own.
+
+`plug_in_h200.py` runs them; `python benchmarks/plug_in_checks.py NAME` runs one and
+prints one JSON line. A check raises where the plug-in does not keep its word, and
+returns what it saw in words; `Skip` says why a machine cannot show it. Where Helion
+alone fails in a situation, we may fail in the same way and no other: such a check tries
+Helion alone in a child first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+SUBJECT = "matmul_low_precision:fp8_gemm_tensor_scale"
+"""Helion has no rule for it, so that our pick is not Helion's default."""
+
+PLAIN = "pointwise:add_broadcast"
+"""Launches without a host-side wait, for capture and torch.compile."""
+
+CHILD_SECONDS = 90.0
+
+
+class Skip(Exception):
+    """This machine cannot show it."""
+
+
+class Device:
+    """A GPU with the kernels of the recorder; a dry run puts another in its place."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.torch = torch
+        self.is_real = True
+        if not torch.cuda.is_available():
+            raise Skip("no GPU")
+
+    def args(self, name: str, shapes: Sequence[str] | None = None) -> tuple[Any, ...]:
+        """Arguments of a kernel's first shape, or of the given one."""
+        from costmodel.arguments import parse_argument
+
+        generator = self.torch.Generator(device="cuda").manual_seed(0)
+        texts = case(name).shapes[0] if shapes is None else shapes
+        specs = [parse_argument(text) for text in texts]
+        return tuple(spec.materialize("cuda", generator) for spec in specs)
+
+    def call(self, launch: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """Launch and wait."""
+        result = launch(*args)
+        self.torch.cuda.synchronize()
+        return result
+
+    def agree(self, found: Any, name: str, args: Sequence[Any]) -> None:
+        """Raise where the result is not that of plain PyTorch."""
+        known = case(name)
+        self.torch.testing.assert_close(
+            found.to(self.torch.float32),
+            known.reference(*args).to(self.torch.float32),
+            rtol=known.rtol,
+            atol=known.atol,
+        )
+
+    def capture(self, launch: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
+        """A launch captured in a graph, and the replay of it."""
+        graph = self.torch.cuda.CUDAGraph()
+        with self.torch.cuda.graph(graph):
+            result = launch()
+
+        def replay() -> None:
+            graph.replay()
+            self.torch.cuda.synchronize()
+
+        return result, replay
+
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`torch.compile`, whole or not at all."""
+        compiled: Callable[..., Any] = self.torch.compile(function)
+        return compiled
+
+
+def case(name: str) -> Any:
+    """A kernel of the recorder with its reference."""
+    from costmodel.datasets.workloads.registry import all_cases
+
+    return all_cases()[name]
+
+
+def kernel(name: str, **settings: Any) -> Any:
+    """The kernel of a case with settings and caches of its own."""
+    import helion
+
+    quiet: dict[str, Any] = {"autotune_progress_bar": False, "autotune_log_level": 40}
+    return helion.kernel(case(name).kernel.fn, **{**quiet, **settings})
+
+
+def config_of(one: Any, args: Sequence[Any]) -> dict[str, Any]:
+    """What a kernel runs with, in full form."""
+    from costmodel import helion_hook
+
+    bound = one.bind(tuple(args))
+    assert bound._config is not None, "the kernel has no config"
+    found = helion_hook.normalize(bound, dict(bound._config.config))
+    assert found is not None, "the kernel's config is refused"
+    return found
+
+
+def our_pick(name: str, args: Sequence[Any]) -> dict[str, Any]:
+    """The pick for a kernel that nobody answers for, in full form."""
+    import costmodel
+    from costmodel import helion_hook
+
+    bound = kernel(name, autotune_effort="full").bind(tuple(args))
+    found = helion_hook.normalize(bound, costmodel.pick(bound).config)
+    assert found is not None, "our pick is refused"
+    return found
+
+
+def has_our_pick(one: Any, name: str, args: Sequence[Any]) -> str:
+    """Raise unless a kernel runs with our pick; the number that says so."""
+    found, pick = config_of(one, args), our_pick(name, args)
+    assert found == pick, f"runs with {found}, our pick is {pick}"
+    return f"block_sizes {found.get('block_sizes')}, num_warps {found.get('num_warps')}"
+
+
+def graph_after_pick(device: Any) -> str:
+    """A kernel that has its pick is captured and replayed on new values."""
+    import costmodel
+
+    args = device.args(PLAIN)
+    one = kernel(PLAIN, autotuner_fn=costmodel.autotuner())
+    device.call(one, args)
+    result, replay = device.capture(lambda: one(*args))
+    args[0].mul_(2)
+    replay()
+    device.agree(result, PLAIN, args)
+    return has_our_pick(one, PLAIN, args)
+
+
+def graph_first_call(device: Any) -> str:
+    """The very first call of a kernel is inside a capture, under `enable("verify")`."""
+    import costmodel
+
+    alone = in_child("graph_first_call_alone")
+    args = device.args(PLAIN)
+    one = kernel(PLAIN, autotune_effort="full")
+    costmodel.enable("verify")
+    try:
+        result, replay = device.capture(lambda: one(*args))
+    except Exception as error:
+        if alone["ok"]:
+            raise
+        return f"fails as Helion alone: {error}"[:200]
+    replay()
+    device.agree(result, PLAIN, args)
+    words = has_our_pick(one, PLAIN, args)
+    return f"{words}; {costmodel.stats()}; Helion alone: {alone['detail']}"
+
+
+def graph_first_call_alone(device: Any) -> str:
+    """The same by Helion alone, with its default."""
+    args = device.args(PLAIN)
+    one = kernel(PLAIN, autotune_effort="none")
+    result, replay = device.capture(lambda: one(*args))
+    replay()
+    device.agree(result, PLAIN, args)
+    return "captured"
+
+
+def graph_pick_inside(device: Any) -> str:
+    """A pick is asked for while a graph is being captured."""
+    import costmodel
+
+    args = device.args(SUBJECT)
+    bound = kernel(SUBJECT, autotune_effort="full").bind(args)
+    warm = kernel(PLAIN, autotune_effort="none")
+    plain_args = device.args(PLAIN)
+    device.call(warm, plain_args)
+    asked: list[Any] = []
+
+    def work() -> Any:
+        asked.append(costmodel.pick(bound))
+        return warm(*plain_args)
+
+    _result, replay = device.capture(work)
+    replay()
+    answer = asked[-1]
+    return f"{answer.source.value} ({answer.reason.value})"
+
+
+def compiled_first_call(device: Any) -> str:
+    """The first call is inside `torch.compile`, under `enable()`."""
+    alone = in_child("compiled_first_call_alone")
+    try:
+        return _compiled(device, is_warm=False)
+    except Exception as error:
+        if alone["ok"]:
+            raise
+        words = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+        return f"fails as Helion alone ({alone['detail'][:160]}): {words}"
+
+
+def compiled_first_call_alone(device: Any) -> str:
+    """The same by Helion alone, with its default."""
+    return _compiled(device, is_warm=False, is_enabled=False)
+
+
+def compiled_after_pick(device: Any) -> str:
+    """The kernel has its pick before `torch.compile` meets it."""
+    return _compiled(device, is_warm=True)
+
+
+def _compiled(device: Any, *, is_warm: bool, is_enabled: bool = True) -> str:
+    import costmodel
+
+    args = device.args(PLAIN)
+    one = kernel(PLAIN, autotune_effort="full" if is_enabled else "none")
+    if is_enabled:
+        costmodel.enable()
+    if is_warm:
+        device.call(one, args)
+
+    def function(*values: Any) -> Any:
+        return one(*values) * 1.0
+
+    found = device.call(device.compile(function), args)
+    device.agree(found, PLAIN, args)
+    if not is_enabled:
+        return "compiled"
+    if is_warm:
+        has_our_pick(one, PLAIN, args)
+    stats = costmodel.stats()
+    assert stats, "nobody asked us"
+    return str(stats)
+
+
+def compiled_and_fused(device: Any) -> str:
+    """Inductor fuses around the kernel, and tunes the fused one on its own."""
+    import costmodel
+
+    try:
+        from helion._compat import supports_torch_compile_fusion
+    except ImportError:
+        raise Skip("this Helion has no fusion path") from None
+    if device.is_real and not supports_torch_compile_fusion():
+        raise Skip("this torch has no entry points for Helion's fusion")
+    args = device.args(PLAIN)
+    one = kernel(
+        PLAIN,
+        autotuner_fn=costmodel.autotuner(),
+        torch_compile_fusion=True,
+        autotune_with_torch_compile_fusion=True,
+    )
+
+    def function(*values: Any) -> Any:
+        return device.torch.relu(one(*values))
+
+    found = device.call(device.compile(function), args)
+    if device.is_real:
+        expected = device.torch.relu(case(PLAIN).reference(*args))
+        device.torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+    stats = costmodel.stats()
+    assert stats, "nobody asked us"
+    return str(stats)
+
+
+def dynamic_shapes(device: Any) -> str:
+    """`static_shapes=False`: the first shape decides, the second one is right too."""
+    import costmodel
+
+    one = kernel(
+        SUBJECT, static_shapes=False, autotune_effort="full", autotuner_fn=auto()
+    )
+    args = device.args(SUBJECT)
+    device.agree(device.call(one, args), SUBJECT, args)
+    first = config_of(one, args)
+    others = ("f8e4m3[192,4096]", "f8e4m3[4096,4096]", "f32[1]")
+    args = device.args(SUBJECT, others)
+    device.agree(device.call(one, args), SUBJECT, args)
+    assert config_of(one, args) == first, "the second shape asked again"
+    return str(costmodel.stats())
+
+
+def auto() -> Any:
+    """Our autotuner in its default mode."""
+    import costmodel
+
+    return costmodel.autotuner()
+
+
+def forced(device: Any) -> str:
+    """`HELION_FORCE_AUTOTUNE=1`: Helion's search under `enable()`, ours if asked."""
+    import costmodel
+
+    os.environ["HELION_FORCE_AUTOTUNE"] = "1"
+    args = device.args(PLAIN)
+    costmodel.enable()
+    one = kernel(PLAIN, autotune_effort="quick", autotune_budget_seconds=10)
+    device.agree(device.call(one, args), PLAIN, args)
+    stats = costmodel.stats()
+    assert set(stats) == {"stepped_aside"}, stats
+    costmodel.disable()
+    two = kernel(PLAIN, autotune_effort="quick", autotuner_fn=auto())
+    device.agree(device.call(two, args), PLAIN, args)
+    del os.environ["HELION_FORCE_AUTOTUNE"]
+    return f"{stats}, then {has_our_pick(two, PLAIN, args)}"
+
+
+def disallowed(device: Any) -> str:
+    """`HELION_DISALLOW_AUTOTUNING=1`: our pick, unmeasured, where Helion raises."""
+    import costmodel
+
+    os.environ["HELION_DISALLOW_AUTOTUNING"] = "1"
+    args = device.args(SUBJECT)
+    alone = kernel(SUBJECT, autotune_effort="full")
+    try:
+        device.call(alone, args)
+    except Exception as error:
+        words = type(error).__name__
+    else:
+        raise AssertionError("Helion alone does not raise")
+    costmodel.enable("verify")
+    one = kernel(SUBJECT, autotune_effort="full")
+    device.agree(device.call(one, args), SUBJECT, args)
+    stats = costmodel.stats()
+    assert "measured_best" not in stats, stats
+    return f"Helion alone: {words}; {has_our_pick(one, SUBJECT, args)}; {stats}"
+
+
+def two_ranks(device: Any) -> str:
+    """Two processes of one group pick the same, and their results agree."""
+    del device
+    answers = _group(2)
+    picks = {json.dumps(one["config"], sort_keys=True) for one in answers}
+    assert len(picks) == 1, f"two picks: {picks}"
+    return f"{answers[0]['backend']}: {len(answers)} ranks, one pick"
+
+
+def _group(n: int) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        environments = [
+            {"RANK": str(rank), "WORLD_SIZE": str(n), "GROUP_FILE": f"{folder}/group"}
+            for rank in range(n)
+        ]
+        children = [start_child("rank", one) for one in environments]
+        answers = [finish_child(one) for one in children]
+    for one in answers:
+        assert one["ok"], one["detail"]
+    return [json.loads(one["detail"]) for one in answers]
+
+
+def rank(device: Any) -> str:
+    """One process of `two_ranks`."""
+    from torch import distributed
+
+    import costmodel
+
+    number, n = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    has_two = device.is_real and device.torch.cuda.device_count() >= n
+    backend = "nccl" if has_two else "gloo"  # NCCL refuses two ranks on one GPU
+    if has_two:
+        device.torch.cuda.set_device(number)
+    place = f"file://{os.environ['GROUP_FILE']}"
+    distributed.init_process_group(backend, place, rank=number, world_size=n)
+    costmodel.enable()
+    args = device.args(SUBJECT)
+    one = kernel(SUBJECT, autotune_effort="full")
+    device.agree(device.call(one, args), SUBJECT, args)
+    config = config_of(one, args)
+    told: list[Any] = [None] * n
+    distributed.all_gather_object(told, config)
+    distributed.destroy_process_group()
+    assert all(other == config for other in told), told
+    return json.dumps({"config": config, "backend": backend})
+
+
+def forked(_device: Any) -> str:
+    """`enable()` in the parent before CUDA starts; the forked child runs the kernel."""
+    # Torch then asks the driver's library, not CUDA, whether there is a GPU.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    import helion  # noqa: F401
+
+    import costmodel
+
+    costmodel.enable()
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(target=_enabled_child, args=(answers,))
+    child.start()
+    child.join(CHILD_SECONDS)
+    if child.is_alive():
+        child.kill()
+        raise AssertionError("the forked child hangs")
+    assert child.exitcode == 0, f"the forked child ended with {child.exitcode}"
+    return str(answers.get())
+
+
+def _enabled_child(answers: Any) -> None:
+    device = DEVICE()
+    args = device.args(SUBJECT)
+    one = kernel(SUBJECT, autotune_effort="full")
+    device.agree(device.call(one, args), SUBJECT, args)
+    answers.put(has_our_pick(one, SUBJECT, args))
+
+
+def spawned(device: Any) -> str:
+    """The parent has used the GPU; a fresh child enables again and picks the same."""
+    import costmodel
+
+    args = device.args(SUBJECT)
+    costmodel.enable()
+    one = kernel(SUBJECT, autotune_effort="full")
+    device.call(one, args)
+    mine = has_our_pick(one, SUBJECT, args)
+    theirs = in_child("spawned_child")
+    assert theirs["ok"], theirs["detail"]
+    assert theirs["detail"] == mine, (theirs["detail"], mine)
+    return mine
+
+
+def spawned_child(device: Any) -> str:
+    """The child of `spawned`."""
+    import costmodel
+
+    costmodel.enable()
+    args = device.args(SUBJECT)
+    one = kernel(SUBJECT, autotune_effort="full")
+    device.call(one, args)
+    return has_our_pick(one, SUBJECT, args)
+
+
+def threads(device: Any) -> str:
+    """Eight threads call a kernel for the first time at once."""
+    import costmodel
+
+    costmodel.enable()
+    args = device.args(SUBJECT)
+    one = kernel(SUBJECT, autotune_effort="full")
+    found: list[Any] = []
+    start = threading.Barrier(8)
+
+    def work() -> None:
+        start.wait()
+        found.append(device.call(one, args))
+
+    workers = [threading.Thread(target=work) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(found) == 8, f"{8 - len(found)} threads failed"
+    for result in found:
+        device.agree(result, SUBJECT, args)
+    return has_our_pick(one, SUBJECT, args)
+
+
+def disabled_again(device: Any) -> str:
+    """`disable()` leaves Helion's own default behind."""
+    import costmodel
+    from costmodel import helion_hook
+
+    args = device.args(SUBJECT)
+    one = kernel(SUBJECT, autotune_effort="none")
+    costmodel.enable()
+    device.call(one, args)
+    with_us = config_of(one, args)
+    costmodel.disable()
+    device.agree(device.call(one, args), SUBJECT, args)
+    default = helion_hook.default_config(one.bind(tuple(args)))
+    without = config_of(one, args)
+    assert without == helion_hook.normalize(one.bind(tuple(args)), default)
+    return "ours was another" if with_us != without else "ours was the default"
+
+
+def unlaunchable_pick(device: Any) -> str:
+    """A pick that the GPU cannot launch: Helion's default runs in its place."""
+    import costmodel
+    from costmodel import choosing
+    from costmodel import helion_hook
+    from costmodel import provider
+
+    args = device.args(SUBJECT)
+    genuine = choosing.choose_for
+
+    def choose_for(bound: Any, *rest: Any, **options: Any) -> Any:
+        from dataclasses import replace
+
+        pick = genuine(bound, *rest, **options)
+        # Operands of eight stages of 256 x 256 bytes each way: 1 MiB of shared memory.
+        sizes = [256 for _ in pick.config["block_sizes"]]
+        huge = {**pick.config, "block_sizes": sizes, "num_stages": 8, "num_warps": 8}
+        return replace(
+            pick,
+            config=huge,
+            source=costmodel.types.PickSource.LEARNED,
+            reason=costmodel.types.ReasonCode.GAIN_CERTAIN,
+        )
+
+    provider.choose_for = choose_for
+    costmodel.enable()
+    one = kernel(SUBJECT, autotune_effort="full")
+    device.agree(device.call(one, args), SUBJECT, args)
+    default = helion_hook.default_config(one.bind(tuple(args)))
+    found = config_of(one, args)
+    assert found == helion_hook.normalize(one.bind(tuple(args)), default), found
+    device.agree(device.call(one, args), SUBJECT, args)
+    return str(costmodel.stats())
+
+
+CHECKS: dict[str, Callable[[Any], str]] = {
+    one.__name__: one
+    for one in (
+        graph_after_pick,
+        graph_first_call,
+        graph_pick_inside,
+        compiled_first_call,
+        compiled_after_pick,
+        compiled_and_fused,
+        dynamic_shapes,
+        forced,
+        disallowed,
+        two_ranks,
+        forked,
+        spawned,
+        threads,
+        disabled_again,
+        unlaunchable_pick,
+    )
+}
+PARTS = {
+    one.__name__: one
+    for one in (
+        graph_first_call_alone,
+        compiled_first_call_alone,
+        rank,
+        spawned_child,
+    )
+}
+NO_CUDA_IN_PARENT = ("forked", "two_ranks")
+DEVICE: Callable[[], Any] = Device
+SCRIPT = Path(__file__)
+
+
+def start_child(name: str, environment: dict[str, str] | None = None) -> Any:
+    """A process that runs one check."""
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+def finish_child(child: Any, seconds: float = CHILD_SECONDS) -> dict[str, Any]:
+    """What a child said; that it hung or died is an answer too."""
+    try:
+        said, _ = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        said, _ = child.communicate()
+        return {"ok": False, "detail": f"killed after {seconds:.0f} s: {said[-300:]}"}
+    for line in reversed(said.splitlines()):
+        if line.startswith('{"what"'):
+            found: dict[str, Any] = json.loads(line)
+            return found
+    return {"ok": False, "detail": f"ended with {child.returncode}: {said[-300:]}"}
+
+
+def in_child(name: str) -> dict[str, Any]:
+    """Run one check in a process of its own."""
+    return finish_child(start_child(name))
+
+
+def run_one(name: str) -> dict[str, Any]:
+    """Run one check here: its line."""
+    began = time.perf_counter()
+    line: dict[str, Any] = {"what": name, "kernel": "", "ok": True}
+    try:
+        device = None if name in NO_CUDA_IN_PARENT else DEVICE()
+        line["detail"] = (CHECKS | PARTS)[name](device)
+    except Skip as why:
+        line |= {"ok": None, "detail": f"skipped: {why}"}
+    except Exception as error:
+        words = " ".join(f"{type(error).__name__}: {error}".split())
+        line |= {"ok": False, "detail": words[:600]}
+    line["seconds"] = round(time.perf_counter() - began, 2)
+    return line
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one check and print its line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", choices=sorted(CHECKS | PARTS))
+    line = run_one(parser.parse_args(arguments).name)
+    print(json.dumps(line), flush=True)
+    return 0 if line["ok"] is not False else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
