@@ -18,6 +18,8 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from costmodel.acf.identity import KNOB
+from costmodel.acf.identity import UNKNOWN
 from costmodel.datasets.audit import Finding
 from costmodel.datasets.audit import Outcome
 from costmodel.datasets.audit import Stage
@@ -179,6 +181,14 @@ def _findings(
     if silent:
         yield finding(
             Outcome.DROPPED, "says nothing, or timed in another regime only", silent
+        )
+    names = [str(one.canonical.get(KNOB, "")) for one in measurements]
+    n_unknown = sum(name.startswith(UNKNOWN) for name in names)
+    if n_unknown:
+        yield finding(
+            Outcome.NOTED,
+            "compiled with a control file that is not there any more, or was changed",
+            n_unknown,
         )
     n_ties = len(_ties(measurements))
     if n_ties > 1:

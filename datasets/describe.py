@@ -158,7 +158,11 @@ def run_facts(corpus: Corpus, class_of: Callable[[Row], str]) -> list[RunFacts]:
 
 def _facts(run: Row, rows: Sequence[Row], kernel_class: str) -> RunFacts:
     retimed = [
-        row for row in rows if row["label_quality"] == LabelQuality.INTERLEAVED.value
+        row
+        for row in rows
+        if row["label_quality"] == LabelQuality.INTERLEAVED.value
+        # With a control file for ptxas it is another question.
+        and row["acf_id"] is None
     ]
     best = min(retimed, key=lambda row: row["latency_us"], default=None)
     default = next((row for row in retimed if row["is_default"]), None)

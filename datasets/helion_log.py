@@ -228,8 +228,10 @@ def _read_csv(
             Finding(Stage.READ, Outcome.PROBLEM, "a header and no rows", file=label)
         )
         return False
-    if cut is not None:
-        for one in parts.values():
+    written_at_s = path.stat().st_mtime
+    for one in parts.values():
+        one.written_at_s = written_at_s
+        if cut is not None:
             one.cut_config_id = cut.ended_config_id
     return True
 

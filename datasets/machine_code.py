@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from costmodel.acf.identity import KNOB
+from costmodel.acf.identity import acf_id_of
+from costmodel.acf.identity import record_name
+from costmodel.cubin import applied_controls
 from costmodel.cubin import launch_digest
 from costmodel.datasets.side_file import AttemptFacts
 
@@ -31,7 +35,16 @@ def attempt_facts(kernels: Iterable[Any], readings_us: Iterable[float]) -> Attem
         registers=_largest(compiled, "n_regs"),
         spill_bytes=sum((k.n_spills or 0) for k in compiled) * _BYTES_PER_SPILL,
         smem_bytes=max(int(kernel.metadata.shared) for kernel in compiled),
+        acf_id=_acf_id(kernel.asm["cubin"] for kernel in compiled),
     )
+
+
+def _acf_id(cubins: Iterable[bytes]) -> str | None:
+    """Digest of the control file that reached the assembler, while it is there."""
+    for path in map(applied_controls, cubins):
+        if path is not None:
+            return acf_id_of({KNOB: record_name(path)})
+    return None
 
 
 def _largest(kernels: Iterable[Any], name: str) -> int | None:

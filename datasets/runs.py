@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 
+from costmodel.datasets.acf_names import AcfNames
 from costmodel.datasets.audit import Finding
 from costmodel.datasets.audit import Outcome
 from costmodel.datasets.audit import Stage
@@ -51,7 +52,8 @@ class RunParts:
     """Everything a log says under one run id.
 
     `cut_config_id` is the config whose result the file's last, cut line was; see
-    `csv_layouts.BadRow`.
+    `csv_layouts.BadRow`. `written_at_s` is when the csv was written last, in Unix
+    seconds: what a path named then, a later file does not tell.
     """
 
     rows: list[CsvRow] = field(default_factory=list)
@@ -60,6 +62,7 @@ class RunParts:
     sides: list[SideFacts] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
     cut_config_id: str = ""
+    written_at_s: float | None = None
 
 
 def csv_keys(rows: Iterable[CsvRow]) -> Counter[tuple[str, str]]:
@@ -106,7 +109,7 @@ def build_runs(
     precise = _precise_times(parts.traces)
     runs = []
     for ordinal, program in enumerate(programs):
-        reader = _ConfigReader(program.metas, parts.traces)
+        reader = _ConfigReader(program.metas, parts)
         attempts: list[Attempt] = []
         lost: list[LostResult] = []
         for index in program.sessions:
@@ -188,11 +191,16 @@ def _lost(
 
 
 class _ConfigReader:
-    """Looks a row's config up: meta line first, then its own text, then the trace."""
+    """Looks a row's config up: meta line first, then its own text, then the trace.
 
-    def __init__(self, metas: Iterable[MetaLine], traces: Iterable[TraceRun]) -> None:
+    Control files for ptxas are named by their content from here on.
+    """
+
+    def __init__(self, metas: Iterable[MetaLine], parts: RunParts) -> None:
+        as_of_s = _start(parts.traces, parts.sides) or parts.written_at_s
+        self._names = AcfNames(parts.sides, as_of_s)
         self._known: dict[str, Config] = {}
-        for trace in traces:
+        for trace in parts.traces:
             for event in (*trace.trials, *trace.rebenchmarks):
                 if event.config:
                     self._known.setdefault(event.config_id, event.config)
@@ -201,15 +209,16 @@ class _ConfigReader:
 
     def config_of(self, row: CsvRow) -> Config | None:
         known = self._known.get(row.config_id)
-        if known is not None or row.config_text is None:
-            return known
-        return parse_config_text(row.config_text)
+        if known is None and row.config_text is not None:
+            known = parse_config_text(row.config_text)
+        return None if known is None else self._names.named(row.config_id, known)
 
     def id_of(self, row: CsvRow, config: Config) -> str:
         return row.config_id or config_id(config)
 
-    def known(self, config_id: str) -> Config | None:
-        return self._known.get(config_id)
+    def known(self, config_id: str, config: Config | None = None) -> Config | None:
+        config = config or self._known.get(config_id)
+        return None if config is None else self._names.named(config_id, config)
 
 
 def _precise_times(traces: Iterable[TraceRun]) -> dict[tuple[str, str], list[float]]:
@@ -247,7 +256,7 @@ def _rebenchmarks(
                 status = Status(event.status)
             except ValueError:
                 continue
-            config = event.config or reader.known(event.config_id)
+            config = reader.known(event.config_id, event.config)
             latency_us = None if event.perf_ms is None else event.perf_ms * 1e3
             if config is None or (
                 status is Status.OK and not is_time_ms(event.perf_ms)

@@ -15,6 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from costmodel.acf.identity import KNOB
+from costmodel.acf.identity import KNOWN
+from costmodel.acf.identity import record_name
 from costmodel.datasets.clean import CleanRun
 from costmodel.datasets.identity import digest_of
 from costmodel.datasets.identity import kernel_digest
@@ -208,9 +211,11 @@ def _attempt_row(one: Measurement) -> dict[str, Any]:
 
 
 def _acf_of(one: Measurement) -> str | None:
-    """Name of the ptxas control file that a config names, without its folders."""
-    path = one.canonical.get("advanced_controls_file")
-    return without_paths(path) if isinstance(path, str) and path else None
+    """Digest of the control file that a config names, or `unknown:...`."""
+    name = one.canonical.get(KNOB)
+    if not isinstance(name, str) or not name:
+        return None
+    return record_name(name).removeprefix(KNOWN)
 
 
 def _common(clean_run: CleanRun, key: str) -> dict[str, Any]:

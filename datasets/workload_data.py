@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from costmodel.acf.identity import KNOB
 from costmodel.datasets.clean import CleanRun
 from costmodel.datasets.identity import kernel_digest
 from costmodel.datasets.record import DefaultSource
@@ -107,6 +109,36 @@ class WorkloadData:
     def has_graph(self) -> bool:
         """Whether features can be computed."""
         return bool(self.record.ir_graph)
+
+    @property
+    def has_acf(self) -> npt.NDArray[np.bool_]:
+        """bool[n]: compiled with a control file for ptxas, known or not."""
+        return np.array([bool(one.get(KNOB)) for one in self.configs], dtype=np.bool_)
+
+    def without_acfs(self) -> WorkloadData:
+        """The same without rows that had a control file for ptxas.
+
+        Features of a config do not see one, so that two rows of equal features would
+        have two times.
+        """
+        keep = np.flatnonzero(~self.has_acf)
+        if len(keep) == len(self):
+            return self
+        default = self.default_index
+        if default is not None:
+            default = int(np.searchsorted(keep, default)) if default in keep else None
+        return dataclasses.replace(
+            self,
+            configs=tuple(self.configs[i] for i in keep),
+            config_ids=tuple(self.config_ids[i] for i in keep),
+            canonical_ids=tuple(self.canonical_ids[i] for i in keep),
+            status=tuple(self.status[i] for i in keep),
+            latency_us=self.latency_us[keep],
+            noise_floor_log=self.noise_floor_log[keep],
+            label_quality=tuple(self.label_quality[i] for i in keep),
+            n_readings=self.n_readings[keep],
+            default_index=default,
+        )
 
     @classmethod
     def from_clean_run(cls, clean_run: CleanRun) -> WorkloadData:

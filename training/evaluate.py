@@ -89,7 +89,7 @@ def _evaluate_run(run: CleanRun, model: LearnedModel) -> tuple[Row, Outcome]:
     try:
         if run.run.problem is not None:
             raise CorruptRecordError(run.run.problem)
-        recorded = WorkloadData.from_clean_run(run)
+        recorded = WorkloadData.from_clean_run(run).without_acfs()
         row.update(_measured_facts(recorded))
         if recorded.default_index is None:
             raise NotEnoughDataError("the log does not hold Helion's default")

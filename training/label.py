@@ -46,7 +46,8 @@ def label_all(recorded: Iterable[WorkloadData]) -> Labelled:
     """Label what can be labelled."""
     workloads = []
     skipped = []
-    for one in recorded:
+    for spelled in recorded:
+        one = spelled.without_acfs()
         name = f"{one.log} ({one.record.kernel_name}, run {one.run_id[:8]})"
         if one.default_index is None or not one.is_ok[one.default_index]:
             skipped.append(f"{name}: Helion's default was not measured")
@@ -62,7 +63,8 @@ def label(recorded: WorkloadData) -> LabelledWorkload:
     """Compute the features of one workload's configs and relate times to the default.
 
     Configs of which nothing is known, copies of another config's time and configs of
-    another kernel are left out: a copy is no second measurement.
+    another kernel are left out: a copy is no second measurement. So are those compiled
+    with a control file for ptxas: see `WorkloadData.without_acfs`.
 
     Args:
         recorded: A workload whose default was measured.
@@ -71,6 +73,7 @@ def label(recorded: WorkloadData) -> LabelledWorkload:
         UnreadableKernelError: Its features cannot be computed.
         UnknownHardwareError: Nothing is known of its device.
     """
+    recorded = recorded.without_acfs()
     extractor = extractor_of(recorded)
     fits = [is_readable(extractor.graph, config) for config in recorded.configs]
     rows = np.flatnonzero((recorded.is_ok | recorded.is_failure) & np.array(fits))

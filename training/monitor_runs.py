@@ -112,7 +112,8 @@ def _seen(run: CleanRun, model: LearnedModel) -> SeenRun:
     return _looked_at(WorkloadData.from_clean_run(run), model)
 
 
-def _looked_at(one: WorkloadData, model: LearnedModel) -> SeenRun:
+def _looked_at(recorded: WorkloadData, model: LearnedModel) -> SeenRun:
+    one = recorded.without_acfs()
     kind = match_hardware(one.hardware, trained=model.card.hardware).kind
 
     def failed(problem: str, *, is_unreadable: bool = False) -> SeenRun:
