@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 from collections.abc import Callable
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,9 @@ SUBJECT = "matmul_low_precision:fp8_gemm_tensor_scale"
 
 PLAIN = "pointwise:add_broadcast"
 """Launches without a host-side wait, for capture and torch.compile."""
+
+NO_MODEL = "COSTMODEL_PLUG_IN_NO_MODEL"
+"""Variable that tells the children of `--no-model`."""
 
 CHILD_SECONDS = 90.0
 
@@ -132,6 +136,30 @@ def has_our_pick(one: Any, name: str, args: Sequence[Any]) -> str:
     found, pick = config_of(one, args), our_pick(name, args)
     assert found == pick, f"runs with {found}, our pick is {pick}"
     return f"block_sizes {found.get('block_sizes')}, num_warps {found.get('num_warps')}"
+
+
+def make_provider(no_model: bool) -> tuple[Callable[[], Any], str]:
+    """A provider, and what decides in it."""
+    from costmodel.provider import Provider
+
+    try:
+        import xgboost  # noqa: F401
+    except ImportError:
+        no_model = True
+    if not no_model:
+        problem = Provider().model_problem()
+        if problem is None:
+            return Provider, "model"
+        print(f"no model: {problem[1]}", file=sys.stderr)
+
+    class Analytic(Provider):
+        """Treats every GPU as one that no model was trained on."""
+
+        def model(self) -> Any:
+            card = types.SimpleNamespace(hardware=())
+            return types.SimpleNamespace(card=card)
+
+    return Analytic, "analytic"
 
 
 def graph_after_pick(device: Any) -> str:
@@ -587,7 +615,12 @@ def run_one(name: str) -> dict[str, Any]:
     """Run one check here: its line."""
     began = time.perf_counter()
     line: dict[str, Any] = {"what": name, "kernel": "", "ok": True}
+    decider = ""
     try:
+        from costmodel import process_provider
+
+        make, decider = make_provider(os.environ.get(NO_MODEL) == "1")
+        process_provider._PROVIDER = make()
         device = None if name in NO_CUDA_IN_PARENT else DEVICE()
         line["detail"] = (CHECKS | PARTS)[name](device)
     except Skip as why:
@@ -595,6 +628,7 @@ def run_one(name: str) -> dict[str, Any]:
     except Exception as error:
         words = " ".join(f"{type(error).__name__}: {error}".split())
         line |= {"ok": False, "detail": words[:600]}
+    line["decider"] = decider
     line["seconds"] = round(time.perf_counter() - began, 2)
     return line
 

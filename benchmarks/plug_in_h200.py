@@ -28,7 +28,6 @@ import os
 import sys
 import tempfile
 import time
-import types
 from collections.abc import Callable
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -82,30 +81,6 @@ class Decisions:
     def clear(self) -> None:
         """Before a call."""
         self.last, self.seconds = None, 0.0
-
-
-def make_provider(no_model: bool) -> tuple[Callable[[], Any], str]:
-    """A provider, and what decides in it."""
-    from costmodel.provider import Provider
-
-    try:
-        import xgboost  # noqa: F401
-    except ImportError:
-        no_model = True
-    if not no_model:
-        problem = Provider().model_problem()
-        if problem is None:
-            return Provider, "model"
-        print(f"no model: {problem[1]}", file=sys.stderr)
-
-    class Analytic(Provider):
-        """Treats every GPU as one that no model was trained on."""
-
-        def model(self) -> Any:
-            card = types.SimpleNamespace(hardware=())
-            return types.SimpleNamespace(card=card)
-
-    return Analytic, "analytic"
 
 
 def twin(kernel: Any, **changes: Any) -> Any:
@@ -315,6 +290,8 @@ def main() -> int:
         arguments.out.open("w", encoding="utf-8") as out,
     ):
         os.environ["HELION_CACHE_DIR"] = folder
+        if arguments.no_model:
+            os.environ[plug_in_checks.NO_MODEL] = "1"
 
         def write(line: dict[str, Any]) -> None:
             out.write(json.dumps(line) + "\n")
@@ -324,7 +301,7 @@ def main() -> int:
             print(text, line.get("detail", ""), file=sys.stderr, flush=True)
 
         run_checks(arguments.checks, stop_s, write)
-        make, decider = make_provider(arguments.no_model)
+        make, decider = plug_in_checks.make_provider(arguments.no_model)
         noted = Decisions(make)
         for name in arguments.kernels:
             if time.perf_counter() > stop_s:
