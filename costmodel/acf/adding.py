@@ -18,7 +18,6 @@ from costmodel.acf.source import Rejection
 from costmodel.acf.source import read_content
 from costmodel.acf.source import read_source
 from costmodel.acf.toolchain import how_to_get
-from costmodel.errors import AcfSourceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +74,7 @@ def add(catalogue: AcfCatalogue, source: Path, probe: Probe) -> AddReport:
     Raises:
         AcfSourceError: There is nothing to read, or the catalogue cannot be written.
     """
+    catalogue.check_root()
     offered = read_source(source)
     rejected = list(offered.rejected)
     wanted: dict[str, tuple[AcfEntry, bytes]] = {}
@@ -90,9 +90,7 @@ def add(catalogue: AcfCatalogue, source: Path, probe: Probe) -> AddReport:
     for found, content in wanted.values():
         try:
             is_new = catalogue.put(found, content)
-        except AcfSourceError as error:
-            if not catalogue.root.is_dir():
-                raise
+        except ValueError as error:
             rejected.append(Rejection(found.name, str(error)))
             continue
         (added if is_new else unchanged).append(found)

@@ -116,6 +116,18 @@ class AcfCatalogue:
             if found.applies(kernel, hardware) and found.is_for_ptxas(ptxas_version)
         )
 
+    def check_root(self) -> None:
+        """See whether Triton could read a path in here.
+
+        Raises:
+            AcfSourceError: It could not.
+        """
+        if re.search(r"\s", str(self.root)):
+            raise AcfSourceError(
+                f"expected a catalogue without spaces in its path, found {self.root}: "
+                f"set {DIR_VARIABLE}, since Triton splits ptxas options at spaces"
+            )
+
     def put(self, found: AcfEntry, content: bytes) -> bool:
         """Keep a file and what it is meant for; the last word on that wins.
 
@@ -123,22 +135,17 @@ class AcfCatalogue:
             Whether anything changed.
 
         Raises:
-            AcfSourceError: The folder cannot be used, or the file is kept already,
-                for another CUDA minor.
+            AcfSourceError: The folder cannot be used.
+            ValueError: The file is kept already, for another CUDA minor.
         """
+        self.check_root()
         folder = self._folder(found.cuda)
-        if re.search(r"\s", str(folder)):
-            raise AcfSourceError(
-                f"expected a catalogue without spaces in its path, found {self.root}: "
-                f"set {DIR_VARIABLE}, since Triton splits ptxas options at spaces"
-            )
         text = json.dumps(entries_.to_json(found), indent=1, sort_keys=True) + "\n"
         with self._alone():
             for other in self.root.glob(f"{_FOLDERS}/{found.acf_id}.json"):
                 if other.parent != folder:
-                    raise AcfSourceError(
-                        f"control file {found.acf_id[:12]} is kept for "
-                        f"{other.parent.name}, expected one CUDA minor: "
+                    raise ValueError(
+                        f"is kept for {other.parent.name}, expected one CUDA minor: "
                         "`costmodel acf remove` it first"
                     )
             wrote = _write_read_only(folder / f"{found.acf_id}.acf", content)
