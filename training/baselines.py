@@ -25,6 +25,8 @@ from costmodel.training.objective import PAIR_CLIP_LOG
 N_RANDOM_DRAWS = 10
 # Five neighbours average out the noise of a reading and stay within a workload or two.
 N_NEIGHBOURS = 5
+# Rows kept for neighbours: in 230 dimensions each question looks at nearly all of them.
+MAX_NEIGHBOUR_ROWS = 50_000
 
 
 def random_rankings(
@@ -46,9 +48,14 @@ def nearest_neighbour(workloads: Sequence[LabelledWorkload]) -> Pipeline:
     """Fit a neighbour regression of the log ratio to the default.
 
     Failures count as slow as anything is counted, so that their neighbours are avoided.
+    Of more rows than can be searched, every second, third, ... is taken.
     """
-    rows = np.concatenate([one.features for one in workloads])
-    targets = [np.where(one.is_ok, one.log_ratio, PAIR_CLIP_LOG) for one in workloads]
+    n_rows = sum(one.n_rows for one in workloads)
+    step = -(-n_rows // MAX_NEIGHBOUR_ROWS)
+    rows = np.concatenate([one.features[::step] for one in workloads])
+    targets = [
+        np.where(one.is_ok, one.log_ratio, PAIR_CLIP_LOG)[::step] for one in workloads
+    ]
     target = np.clip(np.concatenate(targets), -PAIR_CLIP_LOG, PAIR_CLIP_LOG)
     n_neighbours = min(N_NEIGHBOURS, len(rows))
     regressor = KNeighborsRegressor(n_neighbours, weights="distance")

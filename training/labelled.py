@@ -73,7 +73,7 @@ class LabelledWorkload:
     @property
     def n_rows(self) -> int:
         """Number of configs, failures included."""
-        return len(self.features)
+        return len(self.is_ok)
 
     @property
     def best_log(self) -> float:
