@@ -60,6 +60,13 @@ def _parser() -> argparse.ArgumentParser:
     _report_options(report)
     report.set_defaults(step=_report)
 
+    taken = steps.add_parser("import", help="append what was measured to a corpus")
+    taken.add_argument("results", nargs="+", type=Path, help="files or folders of run")
+    taken.add_argument("--corpus", type=Path, required=True, metavar="DIR")
+    taken.add_argument("--gpu", default="H200", help="where it ran; default: H200")
+    taken.add_argument("--json", action="store_true")
+    taken.set_defaults(step=_import)
+
     everything = steps.add_parser("all", help="plan, run and report on one machine")
     _planning_options(everything)
     everything.add_argument("--output", type=Path, required=True, metavar="DIR")
@@ -140,6 +147,12 @@ def _run(options: argparse.Namespace) -> int:
     if not options.dry_run:
         _require_gpu()
     return bench_run.run(options)
+
+
+def _import(options: argparse.Namespace) -> int:
+    from costmodel import cli_bench_import
+
+    return cli_bench_import.run(options)
 
 
 def _all(options: argparse.Namespace) -> int:

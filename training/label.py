@@ -22,6 +22,7 @@ from costmodel.heuristics.listed import with_list
 from costmodel.heuristics.rules import has_promoted_rule
 from costmodel.hybrid import analytic_ranking
 from costmodel.hybrid import canonical_text
+from costmodel.training.joined import joined
 from costmodel.training.labelled import MISSING
 from costmodel.training.labelled import LabelledWorkload
 from costmodel.types import Candidate
@@ -43,7 +44,7 @@ class Labelled:
 
 
 def label_all(recorded: Iterable[WorkloadData]) -> Labelled:
-    """Label what can be labelled."""
+    """Label what can be labelled; several sessions of one workload become one."""
     workloads = []
     skipped = []
     for spelled in recorded:
@@ -56,7 +57,7 @@ def label_all(recorded: Iterable[WorkloadData]) -> Labelled:
             workloads.append(label(one))
         except CostModelError as error:
             skipped.append(f"{name}: {error}")
-    return Labelled(tuple(workloads), tuple(skipped))
+    return Labelled(joined(workloads), tuple(skipped))
 
 
 def label(recorded: WorkloadData) -> LabelledWorkload:
