@@ -179,7 +179,7 @@ def estimates(compiled: Iterable[Compiled]) -> Iterator[Estimated]:
             smem_upper=upper,
             smem_limit=float(hardware.smem_per_cta_bytes),
             registers=one.registers,
-            registers_estimate=np.minimum(found.regs_per_thread, found.register_cap),
+            registers_estimate=found.registers_held,
             spilled=one.local_bytes > 0,
             spill_score=found.regs_per_thread / found.register_cap,
             gave_up=(one.registers == GIVEN_UP)

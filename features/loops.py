@@ -51,6 +51,8 @@ class LoopAxisFact:
         known: Whether shapes decide `extent`.
         bound: What decides the range.
         outer: Key of the outer block for INSIDE and PREFIX, else None.
+        moves: Whether it starts at a place that differs from program to program, so
+            that the compiler does not see how far it walks.
     """
 
     block: int
@@ -58,6 +60,7 @@ class LoopAxisFact:
     known: bool
     bound: BoundKind
     outer: int | None
+    moves: bool = False
 
 
 # Stand-in where nothing at all is known of a loop; Helion's own size hint for a
@@ -104,7 +107,7 @@ def resolve_loops(
             extent = source if source is not None else walked.get(part.block)
             if is_open and bounds is not None and bounds.span is not None:
                 axis, extent = replace(axis, bound=BoundKind.FREE), bounds.span
-                axis = replace(axis, outer=None)
+                axis = replace(axis, outer=None, moves=True)
             if axis.outer is not None and axis.bound is not BoundKind.DATA:
                 extent = extents.get(axis.outer, extent)
             if axis.bound is BoundKind.DATA or extent is None:

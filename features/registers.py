@@ -33,6 +33,8 @@ from costmodel.features.symbols import Sizes
 _BASE, _BASE_DOT = 14.0, 23.0
 # A persistent grid keeps the state of its outer loop.
 _PERSISTENT, _PERSISTENT_DOT = 8.0, 14.0
+# A reduction in chunks is a loop with a counter, bounds and carried partial results.
+_ROLLED = 12.0
 # Without a dot the compiler fuses elementwise chains, so that only part of what is
 # alive between whole-tile operations sits in registers at once.
 _FUSED_SHARE = 0.6
@@ -47,6 +49,14 @@ _COPY_SHARE = 0.1
 # a cap of at most 128, 25 to 28 tells 16 of the 17 from all the 310.
 _GROUP_LEAST, _GROUP_MOST = 8.0, 256.0
 _GROUP_BESIDE = 26.0
+
+# Where ptxas 12.8 cannot hold a program in what a thread may have, it may keep to 32
+# registers and put nearly all into local memory. Of the development families' configs
+# so far over the cap, 26 of 37 with dots (two warps) and 23 of 27 without (two to 16
+# warps) ended so; below, and with one warp, few did, and none at a cap of 64.
+GIVEN_UP_REGISTERS = 32.0
+_GIVES_UP, _GIVES_UP_DOT = 5.0, 2.0  # need over cap
+_GIVES_UP_THREADS, _GIVES_UP_THREADS_DOT = (64.0, 512.0), (64.0, 64.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,8 @@ def register_need(
     loops = live.loop_counts @ words
     base = np.full(n, _BASE_DOT if has_dot else _BASE)
     base = base + launch.persistent * (_PERSISTENT_DOT if has_dot else _PERSISTENT)
+    for is_rolled in launch.tiles.rolled.values():
+        base = base + np.where(is_rolled, _ROLLED, 0.0)
     share = _ADDRESS_SHARE_DOT if has_dot else _ADDRESS_SHARE
     beside = share * _addresses(graph, launch) + _operands(plan, launch)
     fused = 1.0 if has_dot else _FUSED_SHARE
@@ -81,6 +93,16 @@ def register_need(
     in_loops = base + (fused * loops.max(axis=0) + beside) * copies
     has_loop = loops.max(axis=0) > 0.0
     return RegisterNeed(whole, np.where(has_loop, in_loops, 0.0))
+
+
+def likely_registers(need: Sizes, cap: Sizes, threads: Sizes, has_dot: bool) -> Sizes:
+    """Registers that ptxas is likely to give a thread: need, cap, or 32 (see above)."""
+    ratio = _GIVES_UP_DOT if has_dot else _GIVES_UP
+    least, most = _GIVES_UP_THREADS_DOT if has_dot else _GIVES_UP_THREADS
+    gives_up = (need >= ratio * cap) & (cap > 2.0 * GIVEN_UP_REGISTERS)
+    gives_up = gives_up & (threads >= least) & (threads <= most)
+    found: Sizes = np.where(gives_up, GIVEN_UP_REGISTERS, np.minimum(need, cap))
+    return found
 
 
 def _words(graph: KernelGraph, live: LivePlan, launch: Launch) -> Sizes:
@@ -142,10 +164,11 @@ def _addresses(graph: KernelGraph, launch: Launch) -> Sizes:
         if region.kind not in (RegionKind.LOOP, RegionKind.ROOT):
             continue
         total = np.zeros(1)
-        for access in graph.accesses:
+        for index, access in enumerate(graph.accesses):
             if access.graph_id == graph_id and access.kind is OpKind.LOAD:
                 size = launch.tiles.numel(access.shape) * access.itemsize
-                total = total + 2.0 * np.ceil(size / launch.threads / 16.0)
+                each = 2.0 * np.ceil(size / launch.threads / 16.0)
+                total = total + np.where(launch.uses_descriptor(index), 0.0, each)
         worst = np.maximum(worst, total)
     return worst
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from costmodel.features.barriers import named_barriers
+from costmodel.features.barriers import programs_by_barriers
 from costmodel.features.graph import KernelGraph
 from costmodel.features.knobs import DEFAULT_NUM_WARPS
 from costmodel.features.knobs import number
@@ -19,6 +21,7 @@ from costmodel.features.launch import Launch
 from costmodel.features.liveness import LiveBytes
 from costmodel.features.liveness import LivePlan
 from costmodel.features.registers import instruction_registers
+from costmodel.features.registers import likely_registers
 from costmodel.features.registers import register_need
 from costmodel.features.shared import shared_memory
 from costmodel.features.staging import StagingPlan
@@ -48,6 +51,7 @@ class Resources:
         stages: Stages of that loop.
         regs_per_thread: Estimated need, not cut off at the hardware's limit.
         register_cap: Registers that a thread may have.
+        registers_held: Registers that the compiled program is likely to have.
         instruction_registers: Registers that one instruction needs at once.
         spill_registers: Registers a thread needs beyond what it may have.
         loop_spill_registers: The same inside loops, where every trip pays for it.
@@ -58,6 +62,7 @@ class Resources:
         limit_threads: Programs that fit by threads alone.
         limit_registers: By registers alone.
         limit_smem: By shared memory alone.
+        limit_barriers: By named barriers alone; infinite for programs without one.
     """
 
     threads: Sizes
@@ -67,6 +72,7 @@ class Resources:
     stages: Sizes
     regs_per_thread: Sizes
     register_cap: Sizes
+    registers_held: Sizes
     instruction_registers: Sizes
     spill_registers: Sizes
     loop_spill_registers: Sizes
@@ -77,6 +83,7 @@ class Resources:
     limit_threads: Sizes
     limit_registers: Sizes
     limit_smem: Sizes
+    limit_barriers: Sizes
 
 
 def estimate_resources(
@@ -105,14 +112,17 @@ def estimate_resources(
     cap = np.where(asked > 0.0, np.minimum(cap, asked), cap)
     spill = np.maximum(0.0, need - cap)
     loop_spill = loop_need - cap
-    held = np.ceil(np.minimum(need, cap) / _REGISTER_UNIT) * _REGISTER_UNIT
+    likely = likely_registers(need, cap, threads, bool(graph.dots))
+    held = np.ceil(likely / _REGISTER_UNIT) * _REGISTER_UNIT
     by_threads = np.floor(hardware.max_threads_per_sm / threads)
     by_registers = np.floor(hardware.regs_per_sm / (held * threads))
     by_smem = np.floor(hardware.smem_per_sm_bytes / (smem + _RESERVED_SMEM_BYTES))
     columns = tensor_memory_columns(graph, launch)
     by_tmem = programs_by_columns(hardware.tmem_columns, columns)
     fit = np.minimum(np.minimum(by_threads, by_registers), by_smem)
-    fit = np.minimum(fit, by_tmem)
+    barriers = named_barriers(threads, hardware)
+    by_barriers = programs_by_barriers(barriers, hardware)
+    fit = np.minimum(np.minimum(fit, by_tmem), by_barriers)
     return Resources(
         threads=_full(threads, n),
         smem_bytes=_full(smem, n),
@@ -121,6 +131,7 @@ def estimate_resources(
         stages=_full(shared.stages, n),
         regs_per_thread=_full(need, n),
         register_cap=_full(cap, n),
+        registers_held=_full(likely, n),
         instruction_registers=_full(instruction_registers(graph, launch), n),
         spill_registers=_full(spill, n),
         loop_spill_registers=_full(np.maximum(0.0, loop_spill), n),
@@ -131,6 +142,7 @@ def estimate_resources(
         limit_threads=_full(by_threads, n),
         limit_registers=_full(by_registers, n),
         limit_smem=_full(by_smem, n),
+        limit_barriers=_full(by_barriers, n),
     )
 
 

@@ -187,7 +187,10 @@ def _loop_plan(
         between=_between(graph, own_dots, members),
         # A loop inside a tile of another, or up to it, has bounds that move with it.
         trips_known=not graph.size_hints
-        and all(axis.known and axis.bound is BoundKind.FREE for axis in axes),
+        and all(
+            axis.known and axis.bound is BoundKind.FREE and not axis.moves
+            for axis in axes
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from costmodel.features.barriers import programs_by_barriers
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.feasible import Limit
 from costmodel.features.feasible import feasible
@@ -21,6 +22,9 @@ from costmodel.features.layouts import blocked
 from costmodel.features.layouts import conversion_bytes
 from costmodel.features.layouts import mma
 from costmodel.features.layouts import mma_warps
+from costmodel.features.loops import BoundKind
+from costmodel.features.registers import GIVEN_UP_REGISTERS
+from costmodel.features.registers import likely_registers
 from costmodel.features.staging import make_staging_plan
 from costmodel.features.tensor_memory import allocated
 from costmodel.features.tensor_memory import programs_by_columns
@@ -208,6 +212,51 @@ def test_a_row_does_not_depend_on_the_rows_around_it(data: st.DataObject) -> Non
         for field in dataclasses.fields(together):
             whole = getattr(together, field.name)
             assert getattr(alone, field.name)[0] == whole[row], field.name
+
+
+@pytest.mark.parametrize(("barriers", "programs"), [(0, np.inf), (1, 64), (16, 4)])
+def test_barriers_of_an_sm_are_twice_its_programs(
+    barriers: int, programs: float
+) -> None:
+    found = programs_by_barriers(np.array([float(barriers)]), H200)
+    assert H200.max_ctas_per_sm == 32
+    assert found[0] == programs
+
+
+@given(
+    need=st.floats(1.0, 1e4),
+    cap=st.sampled_from([64.0, 128.0, 255.0]),
+    warps=st.integers(0, 5),
+    has_dot=st.booleans(),
+)
+def test_a_program_never_holds_more_registers_than_it_may(
+    need: float, cap: float, warps: int, has_dot: bool
+) -> None:
+    args = (np.array([cap]), np.array([32.0 * 2**warps]), has_dot)
+    found = likely_registers(np.array([need]), *args)[0]
+    assert found <= min(need, cap)
+    assert found == min(need, cap) or (found == GIVEN_UP_REGISTERS and need > cap)
+
+
+def test_dots_that_meet_put_their_warps_one_way() -> None:
+    # Two warps: too few for a warp group, so older MMA. The last product of an
+    # attention has fewer rows than columns, or not, and the first follows it.
+    extractor = _extractor("attention")
+    dots = extractor.graph.dots
+    plan = make_staging_plan(extractor.graph)
+    assert len(dots) >= 2
+    assert dots[0].node_id in plan.chains.feeding
+    assert dots[-1].node_id not in plan.chains.feeding
+    assert plan.chains.neighbours[dots[0].node_id] == dots
+
+
+def test_a_loop_inside_a_tile_has_no_known_trips() -> None:
+    for name in ("causal_attention", "product_in_chunks", "product"):
+        graph = _extractor(name).graph
+        for loop in make_staging_plan(graph).loops:
+            axes = graph.loops.get(loop.graph_id, ())
+            free = all(a.bound is BoundKind.FREE and not a.moves for a in axes)
+            assert not loop.trips_known or free
 
 
 def test_a_loop_of_one_trip_has_no_buffers() -> None:
