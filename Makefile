@@ -7,7 +7,7 @@ SAMPLE = datasets/corpora/h200_sample
 DEMO   = build/demo
 MODEL  = $(DEMO)/model/helion-costmodel.ubj
 SHIPPED = costmodel/models
-TRAINED_ON = datasets/corpora/h200 $(SAMPLE)
+TRAINED_ON = datasets/corpora/h200 datasets/corpora/h200_bench $(SAMPLE)
 KERNEL = datasets/workloads/attention.py:attention_full
 
 .PHONY: install demo model golden test test-fast test-helion test-exhaustive clean

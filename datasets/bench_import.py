@@ -8,10 +8,12 @@ are interleaved and so the best labels there are.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
+from typing import Any
 
 from costmodel.datasets.bench_file import BenchResult
 from costmodel.datasets.bench_file import ConfigResult
@@ -110,8 +112,8 @@ def _recorded(result: BenchResult, record: WorkloadRecord) -> RecordedRun:
         torch_version=result.versions.get("torch_version"),
         triton_version=result.versions.get("triton_version"),
         ptxas_version=result.versions.get("ptxas_version"),
-        driver_version=result.versions.get("driver_version"),
-        gpu=GpuFacts(name=record.hardware),
+        driver_version=result.gpu.get("driver_version"),
+        gpu=_gpu_facts(result.gpu, record.hardware),
         regime=result.regime,
         default_config_id=result.default_id,
         promoted=result.planned.promoted,
@@ -141,4 +143,11 @@ def _recorded(result: BenchResult, record: WorkloadRecord) -> RecordedRun:
         default_how=DefaultSource.SIDE_FILE,
         problem=None,
         started_at_s=began_s,
+    )
+
+
+def _gpu_facts(told: Mapping[str, Any], name: str) -> GpuFacts:
+    known = {field.name for field in dataclasses.fields(GpuFacts)}
+    return GpuFacts(
+        **{"name": name} | {key: told[key] for key in known & set(told) if told[key]}
     )
