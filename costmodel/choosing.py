@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from costmodel import helion_hook
+from costmodel.acf.identity import without_acf
 from costmodel.candidates import make_candidates
 from costmodel.errors import UnknownHardwareError
 from costmodel.errors import UnreadableKernelError
@@ -134,7 +135,9 @@ def _given(
     default = candidates[0].config
     known = {canonical_text(one.config) for one in candidates}
     found = []
-    for origin, config in named:
+    for origin, given in named:
+        # Nothing here can tell a control file's worth; those that can add it later.
+        config = without_acf(given)
         if not helion_hook.is_legal(bound, config):
             continue
         full = canonical_config(config, default)

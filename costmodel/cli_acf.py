@@ -1,4 +1,4 @@
-"""The command about ptxas control files: add, list, verify, remove."""
+"""The command about ptxas control files: add, list, verify, effects, remove."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from costmodel import cli_acf_effects
 from costmodel.acf import entry as entries_
 from costmodel.acf.adding import SKIPPED
 from costmodel.acf.adding import AddReport
@@ -62,6 +63,11 @@ def _parser() -> argparse.ArgumentParser:
     verify = actions.add_parser("verify", help="try again what is kept")
     _trial_options(verify)
     verify.set_defaults(action_of=_verify)
+
+    effect = actions.add_parser("effects", help="show what they do to a kernel's code")
+    cli_acf_effects.add_options(effect)
+    _common_options(effect)
+    effect.set_defaults(action_of=cli_acf_effects.effects)
 
     remove = actions.add_parser("remove", help="forget one")
     remove.add_argument("acf_id", metavar="DIGEST", help="its first digits are enough")

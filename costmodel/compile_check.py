@@ -22,9 +22,11 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from typing import Self
 
 from costmodel import compiled_facts
 from costmodel import kernel_origin
+from costmodel.acf.identity import to_record
 from costmodel.child_process import ChildDiedError
 from costmodel.child_process import ChildProcess
 from costmodel.child_process import ChildTimeoutError
@@ -113,7 +115,7 @@ class CompileChecker:
         self._toolchain = Toolchain("unknown", "unknown", "unknown", "unknown")
         self._scratch = tempfile.mkdtemp(prefix="costmodel-compile-")
 
-    def __enter__(self) -> CompileChecker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -206,7 +208,8 @@ class CompileChecker:
             {
                 **self._opening,
                 **what_limits(self._hardware, self._tools),
-                "config": config,
+                # A control file counts by its content.
+                "config": to_record(config),
                 "disassembled": self._disassemble,
             }
         )

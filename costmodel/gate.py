@@ -302,11 +302,7 @@ class Gate:
         if outside[default_index] > self._card.max_outside:
             detail = f"{outside[default_index]:.0%} of the features lie outside"
             return Decision(None, ReasonCode.OUT_OF_RANGE, detail, order)
-        allowed = (outside <= self._card.max_outside) & (
-            valid_probability >= MIN_VALID_COMPILED
-        )
-        for guard in GUARDS:
-            allowed &= guard.keeps(features, self._schema)
+        allowed = self.allows_compiled(features, valid_probability)
         scores = Scores(gain_log, lower_log, valid_probability)
         for index in order:
             if allowed[index] and lower_log[index] > 0.0:
@@ -318,6 +314,22 @@ class Gate:
             return Decision(None, ReasonCode.GAIN_BELOW_MARGIN, detail, order)
         detail = "no allowed candidate's code looks faster than the default's"
         return Decision(None, ReasonCode.DEFAULT_RANKED_FIRST, detail, order)
+
+    def allows_compiled(
+        self, features: FloatArray, valid_probability: FloatArray
+    ) -> BoolArray:
+        """bool[n]: which candidates that compile may replace a promoted default.
+
+        Args:
+            features: float32[n, len(SCHEMA)].
+            valid_probability: float32[n], by the first stage.
+        """
+        allowed: BoolArray = (
+            self.outside_share(features) <= self._card.max_outside
+        ) & (valid_probability >= MIN_VALID_COMPILED)
+        for guard in GUARDS:
+            allowed &= guard.keeps(features, self._schema)
+        return allowed
 
     def _refusals(
         self, features: FloatArray, scores: Scores, outside: npt.NDArray[np.float64]

@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Protocol
+from typing import TypeVar
 
+from costmodel.acf.identity import KNOB
 from costmodel.types import Config
 from costmodel.types import Pick
 
@@ -75,7 +77,10 @@ def search_share(pick: Pick) -> float:
     return min(1.0, max(LEAST_SHARE, left / math.log(WHOLE_SEARCH_SPEEDUP)))
 
 
-def best_measured(timed: Sequence[Timed], default: Config) -> Timed | None:
+AnyTimed = TypeVar("AnyTimed", bound=Timed)
+
+
+def best_measured(timed: Sequence[AnyTimed], default: Config) -> AnyTimed | None:
     """The fastest; the default where it ties with it; None where nothing ran."""
     ran = [one for one in timed if math.isfinite(one.latency_us)]
     if not ran:
@@ -85,6 +90,24 @@ def best_measured(timed: Sequence[Timed], default: Config) -> Timed | None:
         if one.config == default and one.latency_us <= best.latency_us * (1 + TIE):
             return one
     return best
+
+
+def best_with_controls(
+    timed: Sequence[AnyTimed], default: Config, refused: Sequence[Config] = ()
+) -> AnyTimed | None:
+    """As `best_measured`, and a control file has to win by more than a tie.
+
+    Args:
+        timed: Configs with control files among those without.
+        default: Helion's, without one.
+        refused: Configs that are not to be had, whatever their time.
+    """
+    ran = [one for one in timed if one.config not in refused]
+    without = [one for one in ran if not one.config.get(KNOB)]
+    plain, best = best_measured(without, default), best_measured(ran, default)
+    if plain is None or best is None:
+        return best
+    return plain if plain.latency_us <= best.latency_us * (1 + TIE) else best
 
 
 def _certain_log(pick: Pick) -> float:

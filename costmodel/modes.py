@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from costmodel import helion_hook
+from costmodel.acf.modes import ControlFiles
 from costmodel.measuring import failed
 from costmodel.measuring import measured
 from costmodel.measuring import searched
@@ -71,6 +72,10 @@ class Answerer:
     def answer(
         self,
         bound: Any,
+    @property
+    def _control_files(self) -> ControlFiles:
+        return ControlFiles(self.provider)
+
         args: Sequence[object],
         *,
         skip_cache: bool = False,
@@ -122,9 +127,12 @@ class Answerer:
         # A capture forbids to wait for the GPU, which a measurement has to.
         if may_measure and pick.shortlist and not capturing:
             if self.mode is Mode.VERIFY:
-                return measured(bound, args, pick)
+                pairs = self._control_files.to_measure(bound, args, pick)
+                return measured(bound, args, pick, pairs)
             if self.mode is Mode.SEED:
-                return searched(bound, args, pick, skip_cache, options)
+                pairs = self._control_files.to_measure(bound, args, pick)
+                return searched(bound, args, pick, skip_cache, options, pairs)
+            pick = self._control_files.with_evidence(bound, args, pick)
         if pick.source not in _PREDICTED:
             return pick
         objection = helion_hook.codegen_objection(kernel, pick.config)

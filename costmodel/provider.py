@@ -17,11 +17,13 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from typing import Any
 
 from costmodel import helion_hook
+from costmodel.acf.identity import KNOB
 from costmodel.choosing import LookAgain
 from costmodel.choosing import choose_for
 from costmodel.errors import CostModelError
@@ -280,9 +282,23 @@ class Provider:
             self._answers.put(bound, key, found)
         return found
 
+            if found is not None and found.config.get(KNOB):
+                found = self._with_controls_of_here(bound, found)
     def _remembered(
         self,
         bound: Any,
+    def _with_controls_of_here(self, bound: Any, found: Pick) -> Pick:
+        """The pick with its control file as it lies here, or without, saying why."""
+        from costmodel.acf.resolving import resolved
+
+        config, problem = resolved(bound, found.config)
+        if problem is None:
+            return replace(found, config=config)
+        reason, words = problem
+        self.count_reason(reason)
+        log.warning("costmodel: no control file (%s): %s", reason.value, words)
+        return replace(found, config=config, detail=f"{found.detail}; {words}")
+
         args: Sequence[object] | None,
         kind: str,
         ask: Callable[[], Pick],

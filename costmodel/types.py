@@ -73,6 +73,11 @@ class ReasonCode(enum.StrEnum):
     STEPPED_ASIDE = "stepped_aside"
     INTERNAL_ERROR = "internal_error"
 
+    ACF_CERTAIN = "acf_certain"
+    ACF_TOOLCHAIN = "acf_toolchain"
+    ACF_MISSING = "acf_missing"
+    ACF_UNSUPPORTED = "acf_unsupported"
+    ACF_DIFFERS = "acf_differs"
 
 class CandidateOrigin(enum.StrEnum):
     """Where a candidate came from."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from costmodel.code_model import code_model_path
@@ -33,27 +34,38 @@ def publish(training: Training, directory: Path | str | None = None) -> Path:
     name = training.model.card.name
     trees_path = folder / f"{name}.ubj"
     card_path = folder / f"{name}.json"
+    card = training.model.card.to_json().encode()
+    contents = [(trees_path, training.trees), (card_path, card)]
+    second = training.second
+    code_path = code_model_path(trees_path)
+    if second is not None:
+        code_card = second.card.to_json().encode()
+        contents += [
+            (code_path, second.trees),
+            (code_path.with_suffix(".json"), code_card),
+        ]
+    replace_whole(contents)
+    if second is None:  # one of an earlier first stage belongs to nobody
+        code_path.unlink(missing_ok=True)
+        code_path.with_suffix(".json").unlink(missing_ok=True)
+    return trees_path
+
+
+def replace_whole(contents: Sequence[tuple[Path, bytes]]) -> None:
+    """Write files of one folder, renamed in their order once all are on disk.
+
+    Raises:
+        StoreError: The folder cannot be written; the old files are as they were.
+    """
+    folder = contents[0][0].parent
+    staged: list[tuple[Path, Path]] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        staged = []
         try:
-            card = training.model.card.to_json().encode()
-            contents = [(trees_path, training.trees), (card_path, card)]
-            second = training.second
-            code_path = code_model_path(trees_path)
-            if second is not None:
-                code_card = second.card.to_json().encode()
-                contents += [
-                    (code_path, second.trees),
-                    (code_path.with_suffix(".json"), code_card),
-                ]
             for path, content in contents:
                 staged.append((_staged(path, content), path))
             for temporary, path in staged:
                 os.replace(temporary, path)
-            if second is None:  # one of an earlier first stage belongs to nobody
-                code_path.unlink(missing_ok=True)
-                code_path.with_suffix(".json").unlink(missing_ok=True)
         finally:
             for temporary, _ in staged:
                 temporary.unlink(missing_ok=True)
@@ -62,7 +74,6 @@ def publish(training: Training, directory: Path | str | None = None) -> Path:
             f"expected to write the model to {folder}, found "
             f"{error.strerror or error}: pass another folder with --output"
         ) from error
-    return trees_path
 
 
 def _staged(path: Path, content: bytes) -> Path:

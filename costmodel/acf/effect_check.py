@@ -268,7 +268,7 @@ def live_effects(
     )
     with EffectPool(make, n_processes) as pool:
         answers = iter(pool.effects(unknown))
-        return [found or next(answers) for found in known]  # type: ignore[misc]
+        return [found or next(answers) for found in known]
 
 
 def _programs(

@@ -13,6 +13,9 @@ from costmodel.helion_hook.codegen import capture_launches
 from costmodel.helion_hook.codegen import codegen_objection
 from costmodel.helion_hook.codegen import compiled_kernels
 from costmodel.helion_hook.codegen import triton_code
+from costmodel.helion_hook.controls import controls_objection
+from costmodel.helion_hook.controls import searched_controls
+from costmodel.helion_hook.controls import searching_controls
 from costmodel.helion_hook.devices import aligned_fakes
 from costmodel.helion_hook.devices import cache_of
 from costmodel.helion_hook.devices import clear_device_caches
@@ -84,6 +87,7 @@ __all__ = [
     "device_of",
     "has_user_rules",
     "helion_config",
+    "controls_objection",
     "install",
     "installed_versions",
     "is_capturing",
@@ -111,6 +115,8 @@ __all__ = [
     "tuned_config",
     "tuned_epoch",
     "under_user_rules",
+    "searched_controls",
+    "searching_controls",
     "underlying",
     "uninstall",
     "unsupported_reason",

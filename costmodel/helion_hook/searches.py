@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from costmodel.helion_hook.controls import searching_controls
 from costmodel.helion_hook.plain import helion_config
 from costmodel.helion_hook.plain import plain_config
 from costmodel.types import Config
@@ -42,10 +43,13 @@ class SearchBudget:
         share: Of the generations, copies and first population of the kernel's effort;
             above 0, at most 1.
         seeds: Configs to start from, best first.
+        controls: Paths of control files to search besides none; () leaves the kernel's
+            own list.
     """
 
     share: float
     seeds: tuple[Config, ...]
+    controls: tuple[str, ...] = ()
 
 
 def measure(
@@ -90,6 +94,8 @@ def seeded_search(
     """
     from helion.runtime.settings import default_autotuner_fn
 
+    if budget.controls:
+        bound = searching_controls(bound, budget.controls)
     scaled = {**_scaled(bound, budget.share), **options}
     autotuner: Any = default_autotuner_fn(bound, args, **scaled)
     plant(autotuner.autotuner, budget.seeds)
