@@ -14,6 +14,8 @@ from rich.table import Table
 
 from costmodel import __version__
 from costmodel import helion_hook
+from costmodel.acf.identity import KNOB
+from costmodel.acf.identity import to_record
 from costmodel.arguments import parse_argument
 from costmodel.autoload import ENABLE_VARIABLE
 from costmodel.errors import BindError
@@ -66,7 +68,14 @@ def _pick_for(arguments: argparse.Namespace) -> tuple[Any, Hardware, Pick]:
 
 def decorator_line(config: Config) -> str:
     """The line to paste above a kernel: `@helion.kernel(config=helion.Config(...))`."""
-    inside = ", ".join(f"{key}={value!r}" for key, value in sorted(config.items()))
+    named = to_record(config)
+    inside = ", ".join(
+        # Looked up where the line is pasted; "" there means no control file.
+        f"{key}=costmodel.control_file({value!r})"
+        if key == KNOB and value
+        else f"{key}={value!r}"
+        for key, value in sorted(named.items())
+    )
     return f"@helion.kernel(config=helion.Config({inside}))"
 
 
@@ -142,7 +151,7 @@ def _changes(name: str, old: Any, new: Any) -> list[str]:
 def pick_as_json(answer: Pick, hardware: Hardware) -> dict[str, Any]:
     """A pick as one JSON object."""
     return {
-        "config": answer.config,
+        "config": to_record(answer.config),
         "decorator": decorator_line(answer.config),
         "gpu": hardware.name,
         "source": answer.source.value,

@@ -17,6 +17,8 @@ from typing import Any
 from costmodel import fake_driver
 from costmodel import helion_hook
 from costmodel import ptxas
+from costmodel.acf.identity import KNOB
+from costmodel.acf.identity import record_name
 from costmodel.compiled_facts import Toolchain
 from costmodel.hardware import Hardware
 from costmodel.types import Config
@@ -70,8 +72,11 @@ def program_of(
         Exception: Whatever Helion raises for a config it generates no code for.
     """
     code = helion_hook.triton_code(bound, config)
+    name = config.get(KNOB)
     return {
         "code": what_runs(code),
+        # The code holds a control file's path, which says nothing of its content.
+        **({"controls": record_name(str(name))} if name else {}),
         "globals": _globals(code),
         "arguments": list(arguments),
         **what_limits(hardware, tools),
