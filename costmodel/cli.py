@@ -126,6 +126,24 @@ def _model_commands(commands: Commands) -> None:
     )
     train.add_argument("--seed", type=int, help="default: the recipe's, 0")
     train.add_argument("--name", help="registered model; default: the recipe's")
+    train.add_argument(
+        "--base",
+        action="append",
+        metavar="DIR",
+        help="fine-tune: what to start from, a corpus or `bundled`; with --logs",
+    )
+    train.add_argument(
+        "--logs",
+        action="extend",
+        nargs="+",
+        metavar="DIR",
+        help="fine-tune: your own logs or corpora, as `costmodel fine-tune` does",
+    )
+    train.add_argument(
+        "--learning-curve",
+        action="store_true",
+        help="also fit on parts of the data; as report.learning_curve of a recipe",
+    )
     train.add_argument("--no-track", action="store_true", help="leave MLflow out")
     train.add_argument("--json", action="store_true")
     train.set_defaults(run="costmodel.cli_model:train")
@@ -149,6 +167,7 @@ def _model_commands(commands: Commands) -> None:
         ("report", "write one page that shows how good the picks are"),
         ("fine-tune", "train on the bundled corpus and your logs, if that helps you"),
         ("monitor", "say when new logs or statistics have left the training"),
+        ("tune", "search a recipe's space by regret on families left out"),
     ):
         command = commands.add_parser(name, help=text, add_help=False)
         module, function = f"cli_{name.replace('-', '_')}", name.replace("-", "_")
@@ -185,7 +204,10 @@ def _registry_commands(commands: Commands) -> None:
     fetched.set_defaults(run="costmodel.cli_fetch:fetch_model")
 
     promote = commands.add_parser(
-        "promote", help="make the challenger champion if it is better beyond noise"
+        "promote",
+        help="make the challenger champion if it is better beyond noise",
+        epilog="Exit code: 0 promoted, or with --dry-run would be; 3 refused, the table "
+        "says by which check; 1 no challenger, no store; 2 wrong usage.",
     )
     promote.add_argument("--name", default=MODEL_NAME, help="registered model")
     promote.add_argument(

@@ -13,20 +13,29 @@ from rich.console import Console
 from rich.table import Table
 
 from costmodel.cli_data import TABLE_WIDTH_COLUMNS
+from costmodel.cli_measured import audit_text
 from costmodel.cli_measured import compiled_runs
 from costmodel.cli_measured import git_commit
 from costmodel.cli_measured import labelled
 from costmodel.cli_measured import read_measured
+from costmodel.cli_recipe import changed
+from costmodel.cli_record import recorded
+from costmodel.cli_record import show_recorded
 from costmodel.datasets import store
 from costmodel.errors import CorruptRecordError
+from costmodel.errors import RecipeError
 from costmodel.features.schema import SCHEMA
 from costmodel.training.fine_tune import WEIGHTS
 from costmodel.training.fine_tune import FineTuned
 from costmodel.training.fine_tune import fine_tune as fine_tuned
-from costmodel.training.fit import FitSettings
+from costmodel.training.fine_tune_record import as_facts
+from costmodel.training.fine_tune_record import fine_tune_extra
 from costmodel.training.no_worse import Part
+from costmodel.training.plan import selected
 from costmodel.training.publish import publish
 from costmodel.training.recipe import Recipe
+from costmodel.training.recipe import load_recipe
+from costmodel.training.run_extra import Input
 
 BUNDLED = "bundled"
 
@@ -59,8 +68,12 @@ def _parser() -> argparse.ArgumentParser:
         help="a workload of yours counts as W of the base (default: "
         f"{', then '.join(f'{one:g}' for one in WEIGHTS)} if that hurts)",
     )
-    parser.add_argument("--name", default="helion-costmodel", help="model name")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--recipe", metavar="FILE", help="numbers of the fit, gate and second stage"
+    )
+    parser.add_argument("--name", help="registered model; default: the recipe's")
+    parser.add_argument("--seed", type=int, help="default: the recipe's, 0")
+    parser.add_argument("--no-track", action="store_true", help="leave MLflow out")
     parser.add_argument("--json", action="store_true")
     return parser
 
@@ -87,18 +100,65 @@ def fine_tune(arguments: argparse.Namespace) -> int:
     arguments = parser.parse_args(arguments.rest)
     if arguments.weight is not None and not 0.0 < arguments.weight <= 100.0:
         parser.error("--weight: expected a number above 0 and up to 100")
-    given = arguments.base or [BUNDLED]
+    return run_fine_tune(
+        arguments.logs,
+        arguments.base or [BUNDLED],
+        tuned_recipe(arguments.recipe, arguments.name, arguments.seed),
+        Path(arguments.output),
+        weights=WEIGHTS if arguments.weight is None else (arguments.weight,),
+        is_tracked=not arguments.no_track,
+        as_json=arguments.json,
+    )
+
+
+def tuned_recipe(path: str | None, name: str | None, seed: int | None) -> Recipe:
+    """The settings of a fine-tuning; its data are those of the command line.
+
+    Raises:
+        RecipeError: The recipe means nothing, or says what a fine-tuning decides.
+    """
+    recipe = Recipe() if path is None else load_recipe(path)
+    if recipe.split.folds:
+        raise RecipeError(
+            f"{path}: expected no split.folds for a fine-tuning, which leaves out "
+            "families of the base and kernels of your logs in turn"
+        )
+    return changed(recipe, name=name, seed=seed)
+
+
+def run_fine_tune(
+    logs: Sequence[str],
+    base: Sequence[str],
+    recipe: Recipe,
+    output: Path,
+    *,
+    weights: Sequence[float],
+    is_tracked: bool,
+    as_json: bool,
+) -> int:
+    """Combine logs with a base, compare, publish what does not hurt, and record it.
+
+    Args:
+        logs: The user's logs or corpora.
+        base: Corpora or logs to start from; "bundled" for those of the checkout.
+        recipe: Numbers of the training.
+        output: Folder of the published model.
+        weights: Of a workload of the user's, in the order to be tried.
+        is_tracked: Whether MLflow records it.
+        as_json: Whether the answer is for a script.
+    """
     base_paths = [
         path
-        for one in given
+        for one in base
         for path in (bundled_corpora() if one == BUNDLED else [one])
     ]
     # The user's first: what is wrong with them is said before minutes of labelling.
-    mine = read_measured(arguments.logs)
-    own, _ = labelled(mine)
-    base = read_measured(base_paths)
-    others, _ = labelled(base)
-    both = base.with_(mine)
+    mine = read_measured(logs)
+    own, own_skipped = labelled(mine)
+    start = read_measured(base_paths)
+    others, skipped = labelled(start)
+    others = selected(recipe, others)
+    both = start.with_(mine)
     print(
         f"fine-tuning {len(others)} workloads with {len(own)} of yours ...",
         file=sys.stderr,
@@ -108,17 +168,33 @@ def fine_tune(arguments: argparse.Namespace) -> int:
         own,
         SCHEMA,
         both.digest,
-        Recipe(name=arguments.name, model=FitSettings(seed=arguments.seed)),
-        weights=WEIGHTS if arguments.weight is None else (arguments.weight,),
+        recipe,
+        weights=weights,
         git_commit=git_commit(),
         compiled=compiled_runs(both),
     )
-    path = publish(made.training, arguments.output)
+    path = publish(made.training, output)
     facts = _facts(made, path)
-    if arguments.json:
+    if is_tracked:
+        extra = fine_tune_extra(
+            made,
+            Input(start.name, start.digest, others, "base"),
+            Input(mine.name, mine.digest, own, "fine-tuning"),
+        )
+        facts |= recorded(
+            made.training,
+            made.learned_from,
+            both,
+            audit_text(both.audit, [*skipped, *own_skipped]),
+            path,
+            recipe,
+            extra,
+        )
+    if as_json:
         print(json.dumps(facts, indent=2, allow_nan=False))
         return 0
     _show(made, facts)
+    show_recorded(facts)
     return 0
 
 
@@ -130,14 +206,7 @@ def _facts(made: FineTuned, path: Path) -> dict[str, Any]:
         "n_mine": made.n_mine,
         "n_replaced": made.n_replaced,
         "n_repeated": made.n_repeated,
-        "attempts": [
-            {
-                "weight": one.weight,
-                "refusal": one.refusal,
-                "comparisons": [each.as_json() for each in one.parts],
-            }
-            for one in made.attempts
-        ],
+        "attempts": as_facts(made),
     }
 
 

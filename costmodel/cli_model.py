@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from costmodel.atomic_file import write_atomically
 from costmodel.cli_data import TABLE_WIDTH_COLUMNS
 from costmodel.cli_data import load
 from costmodel.cli_data import show_audit
@@ -22,20 +25,26 @@ from costmodel.cli_measured import git_commit
 from costmodel.cli_measured import labelled
 from costmodel.cli_measured import read_measured
 from costmodel.cli_recipe import recipe_of
-from costmodel.code_model import code_model_path
+from costmodel.cli_record import recorded
+from costmodel.cli_record import show_recorded
 from costmodel.datasets.record import RecordedRun
 from costmodel.datasets.store import is_corpus
-from costmodel.errors import TrackingError
+from costmodel.errors import RecipeError
 from costmodel.features.schema import SCHEMA
 from costmodel.learned import LearnedModel
 from costmodel.rebuild import rebuild_default
 from costmodel.training.evaluate import evaluate_logs
+from costmodel.training.labelled import LabelledWorkload
+from costmodel.training.learning_curve import learning_curve
+from costmodel.training.learning_curve import learning_figure
 from costmodel.training.mlflow_store import ui_command
 from costmodel.training.plan import fixed_folds
 from costmodel.training.plan import selected
 from costmodel.training.publish import publish
+from costmodel.training.recipe import Recipe
+from costmodel.training.recipe import is_recipe
+from costmodel.training.run_extra import Extra
 from costmodel.training.table import show
-from costmodel.training.tracking import track
 from costmodel.training.train import Training
 from costmodel.training.train import train as train_model
 from costmodel.types import Config
@@ -46,12 +55,14 @@ PROGRESS_STEP = 20
 
 def train(arguments: argparse.Namespace) -> int:
     """Train, judge on families left out, publish, and record in MLflow."""
+    if arguments.base or arguments.logs:
+        return _fine_tune(arguments)
     recipe = recipe_of(arguments)
     measured = read_measured(recipe.data.paths)
+    usable, skipped = labelled(measured)
     if not arguments.json and not all(is_corpus(Path(one)) for one in measured.paths):
         # What a corpus was made from was shown when it was imported.
         show_audit(measured.audit)
-    usable, skipped = labelled(measured)
     workloads = selected(recipe, usable)
     print(
         f"training on {len(workloads)} workloads "
@@ -72,28 +83,11 @@ def train(arguments: argparse.Namespace) -> int:
     )
     # Published before it is tracked: a dead tracking server must not cost the model.
     path = publish(training, arguments.output)
-    tracked = None
-    if not arguments.no_track:
-        try:
-            tracked = track(
-                training,
-                workloads,
-                audit_text=audit_text(measured.audit, skipped),
-                corpus_name=measured.name,
-                artifacts=published_files(path),
-                recipe=recipe,
-            )
-        except TrackingError as error:
-            print(f"costmodel: {error}", file=sys.stderr)
+    extra = _learning_extra(training, workloads, recipe, path.parent)
     facts = _facts(training, path, measured.digest)
-    if tracked is not None:
-        facts |= {
-            "mlflow_uri": tracked.uri,
-            "mlflow_run": tracked.run_id,
-            "model_version": tracked.model_version,
-            "champion": tracked.is_champion,
-            "champion_why": tracked.why,
-        }
+    if not arguments.no_track:
+        audit = audit_text(measured.audit, skipped)
+        facts |= recorded(training, workloads, measured, audit, path, recipe, extra)
     if arguments.json:
         print(json.dumps(facts, indent=2))
         return 0
@@ -101,11 +95,58 @@ def train(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def published_files(path: Path) -> dict[str, bytes]:
-    """Files of a published model, those of its second stage included."""
-    trees = (path, code_model_path(path))
-    files = [one for tree in trees for one in (tree, tree.with_suffix(".json"))]
-    return {file.name: file.read_bytes() for file in files if file.exists()}
+def _fine_tune(arguments: argparse.Namespace) -> int:
+    """`train --base bundled --logs mine/`: the same as `fine-tune mine/`."""
+    from costmodel.cli_fine_tune import BUNDLED
+    from costmodel.cli_fine_tune import run_fine_tune
+    from costmodel.cli_fine_tune import tuned_recipe
+    from costmodel.training.fine_tune import WEIGHTS
+
+    named = [one for one in arguments.data if is_recipe(one)]
+    if arguments.recipe is not None:
+        named.append(arguments.recipe)
+    if not arguments.logs or len(named) > 1 or len(named) < len(arguments.data):
+        raise RecipeError(
+            "expected --logs with your own measurements, --base with what to start "
+            "from, and at most one recipe: costmodel train --base bundled --logs mine/"
+        )
+    return run_fine_tune(
+        arguments.logs,
+        arguments.base or [BUNDLED],
+        tuned_recipe(named[0] if named else None, arguments.name, arguments.seed),
+        Path(arguments.output),
+        weights=WEIGHTS,
+        is_tracked=not arguments.no_track,
+        as_json=arguments.json,
+    )
+
+
+def _learning_extra(
+    training: Training,
+    workloads: Sequence[LabelledWorkload],
+    recipe: Recipe,
+    folder: Path,
+) -> Extra | None:
+    """The learning curve, where the recipe asks for it: beside the model and kept."""
+    if not recipe.report.learning_curve:
+        return None
+    points = learning_curve(
+        workloads,
+        training.folds,
+        training.by_family,
+        SCHEMA,
+        recipe.model,
+        recipe.gate,
+        say=lambda line: print(line, file=sys.stderr),
+    )
+    figure = learning_figure(points)
+    figure.savefig(folder / "learning_curve.png")
+    content = json.dumps([dataclasses.asdict(one) for one in points], indent=1)
+    write_atomically(folder / "learning_curve.json", content + "\n")
+    return Extra(
+        files={"evaluation/learning_curve.json": content.encode()},
+        figures={"plots/learning_curve.png": figure},
+    )
 
 
 def _facts(training: Training, path: Path, corpus_digest: str) -> dict[str, Any]:
@@ -124,13 +165,7 @@ def _show_training(training: Training, facts: dict[str, Any]) -> None:
     show(training.by_family, console)
     show(training.by_shape, console)
     print(f"published: {facts['model']} (model {facts['model_id']})")
-    if "mlflow_run" in facts:
-        print(f"MLflow: run {facts['mlflow_run']} in {facts['mlflow_uri']}")
-        print(
-            f"registered: version {facts['model_version']}, "
-            f"{'champion' if facts['champion'] else 'challenger'}: "
-            f"{facts['champion_why']}"
-        )
+    show_recorded(facts)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:

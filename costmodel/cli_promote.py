@@ -16,11 +16,13 @@ from costmodel.training.promote import promote as promote_challenger
 from costmodel.training.promote import rollback
 from costmodel.training.recipe import load_recipe
 
-EXIT_REFUSED = 1
+# A refusal is a result and no error, so that a script tells "not better" from "no
+# server": as `monitor --fail` does.
+EXIT_REFUSED = 3
 
 
 def promote(arguments: argparse.Namespace) -> int:
-    """Judge the challenger and move the alias; 1 where it is refused."""
+    """Judge the challenger and move the alias; 3 where it is refused."""
     if arguments.rollback:
         return _rollback(arguments)
     bounds = load_recipe(arguments.recipe).bounds if arguments.recipe else None

@@ -8,8 +8,10 @@ import dataclasses
 from costmodel.errors import RecipeError
 from costmodel.training.recipe import Data
 from costmodel.training.recipe import Recipe
+from costmodel.training.recipe import Report
 from costmodel.training.recipe import is_recipe
 from costmodel.training.recipe import load_recipe
+from costmodel.training.recipe_limits import check_number
 
 
 def recipe_of(arguments: argparse.Namespace) -> Recipe:
@@ -33,9 +35,20 @@ def recipe_of(arguments: argparse.Namespace) -> Recipe:
             "expected data.paths in the recipe or corpora or logs on the command line, "
             "found none"
         )
-    if arguments.name is not None:
-        recipe = dataclasses.replace(recipe, name=arguments.name)
-    if arguments.seed is not None:
-        model = dataclasses.replace(recipe.model, seed=arguments.seed)
-        recipe = dataclasses.replace(recipe, model=model)
+    if arguments.learning_curve:
+        recipe = dataclasses.replace(recipe, report=Report(learning_curve=True))
+    return changed(recipe, name=arguments.name, seed=arguments.seed)
+
+
+def changed(recipe: Recipe, *, name: str | None, seed: int | None) -> Recipe:
+    """The same with another name or seed, where one is given.
+
+    Raises:
+        RecipeError: No such seed.
+    """
+    if name is not None:
+        recipe = dataclasses.replace(recipe, name=name)
+    if seed is not None:
+        check_number("model.seed", seed, "--seed")
+        recipe = recipe.with_values({"model.seed": seed})
     return recipe

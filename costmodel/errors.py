@@ -94,3 +94,7 @@ class LocationError(CostModelError):
 
 class ClusterError(CostModelError):
     """A Dask cluster cannot be reached, or a worker of it failed."""
+
+
+class TuningError(CostModelError):
+    """A search of a recipe's space cannot be made here, or gone on with."""

@@ -62,6 +62,7 @@ class LearnedModel:
                 f"{', '.join(groups) or 'order'}): train again or install the version "
                 f"that trained it"
             )
+        self.schema = schema
         self.layout = RowLayout.of(schema)
         self._forest = Forest(
             booster, self.layout, card.n_bags, card.n_rank_trees, card.n_trees

@@ -206,9 +206,98 @@ def test_logs_of_one_kernel_make_a_model_that_loads(tmp_path, capsys) -> None:
         (own / file.name).write_bytes(file.read_bytes())
     output = tmp_path / "model"
     command = ["fine-tune", str(own), "--base", str(SAMPLE), "--output", str(output)]
-    assert main([*command, "--weight", "2", "--json"]) == 0
+    assert main([*command, "--weight", "2", "--json", "--no-track"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["n_mine"] == facts["n_replaced"] == 1
     model = LearnedModel.load(facts["model"])
     assert model.model_id == facts["model_id"]
     assert model.card.n_workloads == (8 if facts["weight"] else 7)
+
+
+@pytest.mark.slow
+def test_a_fine_tuning_is_a_run_with_its_attempts(base, tmp_path, monkeypatch) -> None:
+    from costmodel.training import no_worse
+    from costmodel.training.fine_tune_record import fine_tune_extra
+    from costmodel.training.mlflow_store import URI_VARIABLE
+    from costmodel.training.mlflow_store import opened
+    from costmodel.training.run_extra import Input
+    from costmodel.training.tracking import track
+
+    monkeypatch.delenv(URI_VARIABLE, raising=False)
+    mine = _theirs(9, 2, n_shapes=2)
+
+    def record(made):
+        extra = fine_tune_extra(
+            made, Input("team", "b" * 64, base, "base"), Input("mine", "m" * 64, mine)
+        )
+        return track(
+            made.training,
+            made.learned_from,
+            audit_text="kept all",
+            corpus_name="both",
+            root=tmp_path,
+            extra=extra,
+        )
+
+    # The base alone first: nothing new, so nothing is registered.
+    with monkeypatch.context() as refusing:
+        refusing.setattr(no_worse, "MAX_MEAN_LOSS", -10.0)
+        refused = fine_tune(base, mine, SCHEMA, "d" * 64, TINY_RECIPE)
+    tracked = record(refused)
+    assert tracked.model_version == "" and not tracked.is_champion
+    made = fine_tune(base, mine, SCHEMA, "d" * 64, TINY_RECIPE, weights=(1.0,))
+    kept = record(made)
+    with opened(tmp_path) as store:
+        runs = store.client.search_runs(["1"], max_results=200)
+        by_id = {one.info.run_id: one for one in runs}
+        first, run = by_id[tracked.run_id], by_id[kept.run_id]
+        for parent, what in ((first, refused), (run, made)):
+            assert parent.data.tags["kind"] == "fine-tune"
+            assert parent.data.tags["refusal"] == what.attempts[-1].refusal
+            inputs = {
+                one.dataset.name: one.dataset.digest
+                for one in parent.inputs.dataset_inputs
+            }
+            assert inputs == {"team": "b" * 36, "mine": "m" * 36}
+            nested = [
+                one
+                for one in runs
+                if one.data.tags.get("mlflow.parentRunId") == parent.info.run_id
+            ]
+            tried = [one for one in nested if one.data.tags["kind"] == "attempt"]
+            weights = [float(one.data.params["weight"]) for one in tried]
+            assert sorted(weights) == sorted(one.weight for one in what.attempts)
+            assert any(one.data.tags["kind"] == "fold" for one in nested)
+        change = made.attempts[0].parts[0].found.overall.ratio
+        assert run.data.metrics["fine_tune/your_kernels/change"] == pytest.approx(
+            change
+        )
+        files = {
+            one.path for one in store.client.list_artifacts(kept.run_id, "fine_tune")
+        }
+        assert "fine_tune/before_after.json" in files
+        assert "fine_tune/elsewhere.html" in files
+        plots = {one.path for one in store.client.list_artifacts(kept.run_id, "plots")}
+        assert "plots/before_after_your_kernels.png" in plots
+
+
+def test_train_with_a_base_and_logs_is_a_fine_tuning(monkeypatch, tmp_path) -> None:
+    from costmodel import cli_fine_tune
+
+    asked = []
+    monkeypatch.setattr(
+        cli_fine_tune, "run_fine_tune", lambda *a, **k: asked.append((a, k)) or 0
+    )
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text("name = 'mine'\n[model]\nn_trees = 7\n")
+    assert main(["train", "--base", "bundled", "--logs", "a", "b"]) == 0
+    (logs, base, plain, _), options = asked[0]
+    assert (logs, base) == (["a", "b"], ["bundled"])
+    assert plain == Recipe().with_columns() and options["is_tracked"]
+    assert main(["train", str(recipe), "--logs", "a", "--no-track"]) == 0
+    (logs, base, given, _), options = asked[1]
+    assert base == ["bundled"] and given.model.n_trees == 7 and given.name == "mine"
+    assert not options["is_tracked"]
+    for argv in (["--base", "bundled"], ["corpus", "--logs", "a"]):
+        assert main(["train", *argv]) == 1
+    assert len(asked) == 2

@@ -8,9 +8,11 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 from synthetic import SCHEMA
@@ -22,6 +24,7 @@ from costmodel.errors import SchemaMismatchError
 from costmodel.errors import TrackingError
 from costmodel.remote_model import CACHE_VARIABLE
 from costmodel.remote_model import fetch
+from costmodel.training.eval_table import to_parquet
 from costmodel.training.fit import FitSettings
 from costmodel.training.mlflow_store import CHALLENGER
 from costmodel.training.mlflow_store import CHAMPION
@@ -37,6 +40,7 @@ from costmodel.training.promote_checks import published_model
 from costmodel.training.publish import publish
 from costmodel.training.recipe import Bounds
 from costmodel.training.recipe import Recipe
+from costmodel.training.run_files import TABLE
 from costmodel.training.run_files import artifact
 from costmodel.training.run_lookup import rows_of
 from costmodel.training.tracking import track
@@ -140,6 +144,57 @@ def test_a_better_challenger_is_promoted_and_rolled_back(shared) -> None:
         assert rollback(store, NAME) == ("1", "2")
     with opened(root / "elsewhere") as store, pytest.raises(PromotionError):
         rollback(store, NAME)
+
+
+@pytest.mark.slow
+def test_each_part_of_the_record_can_refuse(shared, monkeypatch, capsys) -> None:
+    root, (weak, strong) = shared
+    monkeypatch.setenv(URI_VARIABLE, tracking_uri(root))
+    with opened(root) as store:
+        client = store.client
+        client.set_registered_model_alias(NAME, CHAMPION, "1")
+        client.set_registered_model_alias(NAME, CHALLENGER, "2")
+        assert promote(store, NAME, dry_run=True, schema=SCHEMA).ok
+        # Golden rows of another model: not the one that was judged.
+        kept = artifact(store, strong.run_id, "golden/rows.parquet")
+        other = artifact(store, weak.run_id, "golden/rows.parquet")
+        _replace(store, strong.run_id, "golden/rows.parquet", other)
+        refused = promote(store, NAME, schema=SCHEMA)
+        assert _failed(refused) == {"golden rows"} and not refused.moved
+        _replace(store, strong.run_id, "golden/rows.parquet", kept)
+        # One measurement changed: no longer the champion's evaluation.
+        rows = rows_of(store, strong.run_id)
+        table = to_parquet([rows[0] | {"default_us": 99.0}, *rows[1:]])
+        kept = artifact(store, strong.run_id, TABLE)
+        _replace(store, strong.run_id, TABLE, table)
+        assert _failed(promote(store, NAME, schema=SCHEMA)) == {"same evaluation"}
+        _replace(store, strong.run_id, TABLE, kept)
+        # Trees that are damaged.
+        path = f"published/{NAME}.ubj"
+        kept = artifact(store, strong.run_id, path)
+        _replace(store, strong.run_id, path, kept[:-100])
+        assert _failed(promote(store, NAME, schema=SCHEMA)) == {"loads in this build"}
+        _replace(store, strong.run_id, path, kept)
+        assert promote(store, NAME, dry_run=True, schema=SCHEMA).ok
+        assert _aliases(store)[CHAMPION] == "1"
+    # The command: a refusal is a result with a code of its own, an error another.
+    for options in (["--dry-run"], []):
+        assert main(["promote", "--name", NAME, "--json", *options]) == 3
+        facts = json.loads(capsys.readouterr().out)
+        assert not facts["ok"] and not facts["moved"]
+        assert [one["name"] for one in facts["checks"] if not one["ok"]]
+    assert main(["promote", "--name", NAME]) == 3
+    shown = capsys.readouterr().out
+    assert "refused by 1 of" in shown and "champion stays" in shown
+    assert main(["promote", "--name", "nobody"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def _replace(store, run_id, path, content) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / Path(path).name
+        file.write_bytes(content)
+        store.client.log_artifact(run_id, str(file), str(Path(path).parent))
 
 
 @pytest.mark.slow

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from pathlib import Path
 
+import numpy as np
 import pytest
 from synthetic import SCHEMA
 from synthetic import make_corpus
@@ -58,7 +60,13 @@ def _track(training, corpus, root, **options):
 def test_one_run_holds_everything(training, corpus, own_store) -> None:
     import mlflow
 
-    tracked = _track(training, corpus, own_store, artifacts={"toy.json": b"{}"})
+    tracked = _track(
+        training,
+        corpus,
+        own_store,
+        artifacts={"toy.json": b"{}"},
+        labels={one.workload_id: "4 by 4 tiles" for one in corpus},
+    )
     assert URI_VARIABLE not in os.environ
     assert tracked.is_champion
     assert tracked.why == "first version of this model"
@@ -74,9 +82,18 @@ def test_one_run_holds_everything(training, corpus, own_store) -> None:
         assert run.data.metrics[name] == pytest.approx(metrics[name])
     curve = client.get_metric_history(tracked.run_id, "round_held_out_rmse")
     assert [point.step for point in curve] == list(range(QUICK.n_trees))
+    # The same by class, family and GPU; the only GPU's is that of all.
+    for group in ("class/matmul", "class/reduction", "family/family1"):
+        name = f"{group}/round_held_out_rmse"
+        points = client.get_metric_history(tracked.run_id, name)
+        assert [point.step for point in points] == list(range(QUICK.n_trees))
+        assert points[-1].value < points[0].value
     (used,) = run.inputs.dataset_inputs
     assert used.dataset.digest == "d" * 36
     assert used.dataset.name == "toys"
+    lineage = {tag.key: tag.value for tag in used.tags}["lineage"]
+    text = client.download_artifacts(tracked.run_id, lineage)
+    assert Path(text).read_text() == "kept 60"
     files = {
         file.path
         for folder in ("", "evaluation", "plots", "published")
@@ -86,11 +103,22 @@ def test_one_run_holds_everything(training, corpus, own_store) -> None:
         "audit.txt",
         "model_card.json",
         "evaluation/leave_one_family_out.txt",
+        "evaluation/leave_one_family_out.parquet",
+        "evaluation/leave_one_family_out.html",
+        "evaluation/worst_picks.html",
+        "evaluation/report.html",
         "plots/speedup.png",
         "plots/regret.png",
+        "plots/regret_cdf.png",
+        "plots/gain_calibration.png",
+        "plots/validity_calibration.png",
+        "plots/partial_dependence.png",
         "plots/importance.png",
         "published/toy.json",
     } <= files
+    page = Path(client.download_artifacts(tracked.run_id, "evaluation/report.html"))
+    assert "http" not in page.read_text().replace("http://www.w3.org", "")
+    assert "4 by 4 tiles" in page.read_text()
     version = client.get_model_version_by_alias("toy", CHAMPION)
     assert str(version.version) == tracked.model_version
     assert (own_store / "mlruns" / "mlflow.db").exists()
@@ -105,6 +133,22 @@ def test_one_run_holds_everything(training, corpus, own_store) -> None:
     finally:
         os.environ.pop(URI_VARIABLE, None)
     assert loaded.num_boosted_rounds() == training.model.card.n_rank_trees
+
+
+def test_curves_of_groups_add_up_to_the_whole(training) -> None:
+    curves = training.curves
+    kinds = {kind for kind, _ in curves.groups}
+    assert kinds == {"class", "family", "gpu"}
+    for kind in kinds:
+        some = [one for (of, _), one in curves.groups.items() if of == kind]
+        weights = [one.weight for one in some]
+        mse = np.average([one.mse for one in some], axis=0, weights=weights)
+        (whole,) = [one for (of, _), one in curves.groups.items() if of == "gpu"]
+        assert mse == pytest.approx(whole.mse)
+    # XGBoost's own error of each fold is that of the fold's rows.
+    for fold in training.folds:
+        (whole,) = [one for (of, _), one in fold.curves.groups.items() if of == "gpu"]
+        assert np.sqrt(whole.mse) == pytest.approx(fold.curves.held_out_rmse, rel=1e-4)
 
 
 def test_a_store_that_cannot_be_is_one_clear_line(training, corpus, own_store) -> None:

@@ -11,6 +11,7 @@ models that did not predict it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -36,7 +37,8 @@ from costmodel.training.calibrate import calibrated_gate
 from costmodel.training.calibrate import uncalibrated_gate
 from costmodel.training.fit import Curves
 from costmodel.training.fit import FitSettings
-from costmodel.training.fit import fit
+from costmodel.training.fit_engine import IN_MEMORY
+from costmodel.training.fit_engine import Fitter
 from costmodel.training.labelled import LabelledWorkload
 
 # Up to this many families each is left out alone. With more, blocks of whole families
@@ -126,6 +128,8 @@ def cross_fit(
     settings: FitSettings,
     calibration: Sequence[HeldOutPrediction] = (),
     limits: GateLimits = SHIPPED_LIMITS,
+    watch: Callable[[FoldResult], None] = lambda _: None,
+    fitter: Fitter = IN_MEMORY,
 ) -> list[FoldResult]:
     """Fit and predict each fold, then give each a gate that its own did not make.
 
@@ -141,13 +145,20 @@ def cross_fit(
             margins by; those of a fold's own test workloads are not used. None given
             means those of the folds themselves.
         limits: What the gates are calibrated to.
+        watch: Told of each fold in their order, before it has its margins; what it
+            raises ends the cross-fit, and folds not yet begun are not.
+        fitter: Who fits: in memory, from disk, or on a cluster.
     """
 
     def run(fold: Fold) -> FoldResult:
-        return _run_fold(workloads, fold, schema, settings)
+        return _run_fold(workloads, fold, schema, settings, fitter)
 
-    with ThreadPoolExecutor(max_workers=max(1, min(4, os.cpu_count() or 1))) as pool:
-        results = list(pool.map(run, folds))
+    n_at_once = max(1, min(fitter.n_parallel, os.cpu_count() or 1))
+    with ThreadPoolExecutor(max_workers=n_at_once) as pool:
+        results = []
+        for result in pool.map(run, folds):
+            watch(result)
+            results.append(result)
     made = [one for result in results for one in result.predictions]
     return [
         _gated(result, workloads, calibration or made, schema, limits)
@@ -160,11 +171,12 @@ def _run_fold(
     fold: Fold,
     schema: FeatureSchema,
     settings: FitSettings,
+    fitter: Fitter,
 ) -> FoldResult:
     train = [workloads[i] for i in fold.train]
     test = [workloads[i] for i in fold.test]
     layout = RowLayout.of(schema)
-    forest, curves = fit(train, layout, settings, schema.hash, held_out=test)
+    forest, curves = fitter(train, layout, settings, schema.hash, held_out=test)
     return FoldResult(
         fold=fold,
         predictions=tuple(predict(forest, train, test, schema)),

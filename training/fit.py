@@ -9,6 +9,7 @@ Every fit uses one thread and fixed seeds: the same corpus gives the same bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import asdict
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from costmodel.training.objective import Examples
 from costmodel.training.objective import pair_examples
 from costmodel.training.objective import regression_examples
 from costmodel.training.objective import validity_examples
+from costmodel.training.round_curves import GroupCurve
+from costmodel.training.round_curves import WorkloadErrors
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +88,12 @@ class Curves:
     Attributes:
         train_rmse: On the examples fitted, in log ratio.
         held_out_rmse: On examples of workloads left out; empty without any.
+        groups: The same by kind and name of group, such as ("class", "matmul").
     """
 
     train_rmse: tuple[float, ...] = field(default=())
     held_out_rmse: tuple[float, ...] = field(default=())
+    groups: Mapping[tuple[str, str], GroupCurve] = field(default_factory=dict)
 
 
 def fit(
@@ -121,23 +126,35 @@ def fit(
     for bag in range(settings.n_bags):
         rng = np.random.default_rng([settings.seed, bag])
         weight = (rng.exponential(size=len(workloads)) + 0.25) * own_weight
-        n_references = _n_references(workloads, settings)
+        n_references = n_references_of(workloads, settings)
         pairs = pair_examples(workloads, layout, weight, n_references, rng)
         watched = _watched(held_out, layout, settings) if bag == 0 else None
-        pair_booster, bag_curves = _boost(pairs, settings, bag, watched)
+        pair_booster, bag_curves = _boost(pairs, settings, bag, watched, held_out)
         curves = bag_curves if bag == 0 else curves
         plain = regression_examples(workloads, weight)
         plain_booster, _ = _boost(plain, settings, bag)
         parts.append((pair_booster, settings.pair_share / settings.n_bags))
         parts.append((plain_booster, (1.0 - settings.pair_share) / settings.n_bags))
     parts.append((_boost_validity(workloads, own_weight, settings), 1.0))
+    return joined(parts, layout, settings, schema_hash), curves
+
+
+def joined(
+    parts: Sequence[tuple[xgboost.Booster, float]],
+    layout: RowLayout,
+    settings: FitSettings,
+    schema_hash: str,
+) -> Forest:
+    """One forest of the bags' pair and regression trees in turn, and validity's."""
     n_rank_trees = 2 * settings.n_bags * settings.n_trees
     booster = merged(parts, {"schema": schema_hash, "n_rank_trees": str(n_rank_trees)})
     n_trees = n_rank_trees + settings.n_validity_trees
-    return Forest(booster, layout, settings.n_bags, n_rank_trees, n_trees), curves
+    return Forest(booster, layout, settings.n_bags, n_rank_trees, n_trees)
 
 
-def _n_references(workloads: Sequence[LabelledWorkload], settings: FitSettings) -> int:
+def n_references_of(
+    workloads: Sequence[LabelledWorkload], settings: FitSettings
+) -> int:
     """References per workload, so that time grows no faster than the corpus."""
     n_measured = sum(int(one.is_ok.sum()) for one in workloads)
     affordable = settings.max_pair_rows // max(1, n_measured) - 1
@@ -159,28 +176,29 @@ def _boost(
     settings: FitSettings,
     bag: int,
     watched: Examples | None = None,
+    held_out: Sequence[LabelledWorkload] = (),
 ) -> tuple[xgboost.Booster, Curves]:
     data = _matrix(examples, settings)
     evals = []
+    errors = None
     if watched is not None:
-        evals = [(data, "train"), (_matrix(watched, settings, ref=data), "held_out")]
+        apart = _matrix(watched, settings, ref=data)
+        evals = [(data, "train"), (apart, "held_out")]
+        errors = WorkloadErrors(watched, apart)
     history: dict[str, dict[str, list[float]]] = {}
     booster = xgboost.train(
-        {
-            **_common(settings, bag),
-            "objective": "reg:squarederror",
-            "min_child_weight": _leaf_weight(settings, len(examples.target)),
-            "base_score": 0.0,
-        },
+        rank_parameters(settings, bag, len(examples.target)),
         data,
         num_boost_round=settings.n_trees,
         evals=evals,
         evals_result=history,
         verbose_eval=False,
+        callbacks=None if errors is None else [errors],
     )
     curves = Curves(
         train_rmse=tuple(history.get("train", {}).get("rmse", ())),
         held_out_rmse=tuple(history.get("held_out", {}).get("rmse", ())),
+        groups={} if errors is None else errors.by_group(held_out),
     )
     return booster, curves
 
@@ -192,18 +210,35 @@ def _boost_validity(
 ) -> xgboost.Booster:
     examples = validity_examples(workloads, workload_weight)
     return xgboost.train(
-        {
-            **_common(settings, bag=0),
-            "objective": "binary:logistic",
-            # Probability 0.5 is margin 0, so that the trees alone make the margin.
-            "base_score": 0.5,
-            "min_child_weight": 1.0,
-            "max_depth": max(2, settings.max_depth - 1),
-        },
+        validity_parameters(settings),
         _matrix(examples, settings),
         num_boost_round=settings.n_validity_trees,
         verbose_eval=False,
     )
+
+
+def rank_parameters(
+    settings: FitSettings, bag: int, n_examples: int
+) -> dict[str, float | int | str]:
+    """XGBoost's parameters of a bag's pair trees, and of its regression trees."""
+    return {
+        **_common(settings, bag),
+        "objective": "reg:squarederror",
+        "min_child_weight": _leaf_weight(settings, n_examples),
+        "base_score": 0.0,
+    }
+
+
+def validity_parameters(settings: FitSettings) -> dict[str, float | int | str]:
+    """XGBoost's parameters of the validity trees."""
+    return {
+        **_common(settings, bag=0),
+        "objective": "binary:logistic",
+        # Probability 0.5 is margin 0, so that the trees alone make the margin.
+        "base_score": 0.5,
+        "min_child_weight": 1.0,
+        "max_depth": max(2, settings.max_depth - 1),
+    }
 
 
 def _leaf_weight(settings: FitSettings, n_examples: int) -> float:

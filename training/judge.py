@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from costmodel.card import GateCard
 from costmodel.features.schema import FeatureSchema
 from costmodel.gate import Gate
 from costmodel.gate import ranked
@@ -144,22 +145,9 @@ def _judge_one(
     workload = prediction.workload
     default = workload.default_index
     keys = [canonical_text(config) for config in workload.configs]
-    gate = Gate(result.gate, schema)
-    scores = gate.bounded(workload.features, prediction.said)
+    choice = choice_of(prediction, result.gate, schema, keys)
+    blind, by_merit = ungated_pick(prediction, keys)
     analytic = baselines.analytic_ranking(workload)
-    choice = decide(
-        workload.features,
-        scores,
-        prediction.merit,
-        gate,
-        default_index=default,
-        promoted=workload.promoted,
-        analytic_order=analytic,
-        keys=keys,
-    )
-    merit = prediction.merit
-    by_merit = ranked(merit, keys, default)
-    blind = by_merit[0] if by_merit and merit[by_merit[0]] > merit[default] else default
     neighbour = baselines.neighbour_ranking(result.neighbour, workload)
     layout = RowLayout.of(schema)
     picks: dict[str, list[tuple[int, Sequence[int]]]] = {
@@ -175,6 +163,47 @@ def _judge_one(
         for method, choices in picks.items()
     }
     return JudgedWorkload(workload, choice, outcomes)
+
+
+def choice_of(
+    prediction: HeldOutPrediction,
+    card: GateCard,
+    schema: FeatureSchema,
+    keys: Sequence[str] | None = None,
+) -> Choice:
+    """What the serving code decides, given what a model that saw nothing says.
+
+    Args:
+        prediction: Of a workload's configs.
+        card: The gate of that model.
+        schema: Of the features.
+        keys: Canonical texts of the configs, if they are at hand.
+    """
+    workload = prediction.workload
+    gate = Gate(card, schema)
+    if keys is None:
+        keys = [canonical_text(config) for config in workload.configs]
+    return decide(
+        workload.features,
+        gate.bounded(workload.features, prediction.said),
+        prediction.merit,
+        gate,
+        default_index=workload.default_index,
+        promoted=workload.promoted,
+        analytic_order=baselines.analytic_ranking(workload),
+        keys=keys,
+    )
+
+
+def ungated_pick(
+    prediction: HeldOutPrediction, keys: Sequence[str]
+) -> tuple[int, Sequence[int]]:
+    """The same model believed blindly: its pick, and its ranking."""
+    merit, default = prediction.merit, prediction.workload.default_index
+    by_merit = ranked(merit, keys, default)
+    if by_merit and merit[by_merit[0]] > merit[default]:
+        return by_merit[0], by_merit
+    return default, by_merit
 
 
 def _without(order: Sequence[int], index: int) -> tuple[int, ...]:

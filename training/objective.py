@@ -41,11 +41,13 @@ class Examples:
         rows: float32[n, n_features].
         target: float32[n].
         weight: float32[n], mean 1.
+        origin: int32[n], which of the workloads each row is of.
     """
 
     rows: FloatArray
     target: FloatArray
     weight: FloatArray
+    origin: npt.NDArray[np.int32]
 
 
 def pair_examples(
@@ -65,7 +67,9 @@ def pair_examples(
         rng: Draws the references.
     """
     parts = []
-    for workload, weight in zip(workloads, workload_weight, strict=True):
+    for at, (workload, weight) in enumerate(
+        zip(workloads, workload_weight, strict=True)
+    ):
         measured = np.flatnonzero(workload.is_ok)
         logs = workload.log_ratio
         near = measured[logs[measured] <= workload.best_log + NEAR_BEST_LOG]
@@ -83,6 +87,7 @@ def pair_examples(
                         logs[measured] - logs[reference], -PAIR_CLIP_LOG, PAIR_CLIP_LOG
                     ),
                     np.full(len(measured), 2.0 * share if place == 0 else share),
+                    at,
                 )
             )
     return _joined(parts)
@@ -93,12 +98,14 @@ def regression_examples(
 ) -> Examples:
     """Each measured config's distance to the best of its workload."""
     parts = []
-    for workload, weight in zip(workloads, workload_weight, strict=True):
+    for at, (workload, weight) in enumerate(
+        zip(workloads, workload_weight, strict=True)
+    ):
         measured = np.flatnonzero(workload.is_ok)
         above_best = workload.log_ratio[measured] - workload.best_log
         target = np.clip(above_best, 0.0, REGRESSION_CLIP_LOG)
         share = np.full(len(measured), weight / len(measured))
-        parts.append((workload.features[measured], target, share))
+        parts.append((workload.features[measured], target, share, at))
     return _joined(parts)
 
 
@@ -107,18 +114,24 @@ def validity_examples(
 ) -> Examples:
     """Each tried config: 1 where it ran and was not many times slower, else 0."""
     parts = []
-    for workload, weight in zip(workloads, workload_weight, strict=True):
+    for at, (workload, weight) in enumerate(
+        zip(workloads, workload_weight, strict=True)
+    ):
         runs_well = ~workload.is_slow_or_failed(MUCH_SLOWER)
         share = np.full(workload.n_rows, weight / workload.n_rows)
-        parts.append((workload.features, runs_well.astype(np.float64), share))
+        target = runs_well.astype(np.float64)
+        parts.append((workload.features, target, share, at))
     return _joined(parts)
 
 
-def _joined(parts: list[tuple[FloatArray, np.ndarray, np.ndarray]]) -> Examples:
-    rows, targets, weights = zip(*parts, strict=True)
+def _joined(parts: list[tuple[FloatArray, np.ndarray, np.ndarray, int]]) -> Examples:
+    rows, targets, weights, places = zip(*parts, strict=True)
     weight = np.concatenate(weights)
     return Examples(
         rows=np.ascontiguousarray(np.concatenate(rows), dtype=np.float32),
         target=np.concatenate(targets).astype(np.float32),
         weight=(weight / weight.mean()).astype(np.float32),
+        origin=np.repeat(
+            np.array(places, dtype=np.int32), [len(one) for one in targets]
+        ),
     )

@@ -112,6 +112,19 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """How to fit where examples do not fit in memory.
+
+    Attributes:
+        external_memory: Whether to fit from Parquet shards on disk.
+        batch_rows: Example rows in memory at once, about; on a cluster, of a worker.
+    """
+
+    external_memory: bool = False
+    batch_rows: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """Everything that decides what a training makes, besides the code.
 
@@ -125,6 +138,7 @@ class Recipe:
         gate: What the gate is calibrated to.
         bounds: What a promotion must keep to.
         report: What a run keeps that costs fits of its own.
+        scale: How to fit where examples do not fit in memory.
         tune: What `costmodel tune` may change, by full name.
         text: The file as it was read, or "" where there was none.
     """
@@ -138,6 +152,7 @@ class Recipe:
     gate: GateLimits = field(default_factory=GateLimits)
     bounds: Bounds = field(default_factory=Bounds)
     report: Report = field(default_factory=Report)
+    scale: Scale = field(default_factory=Scale)
     tune: Space = field(default_factory=dict)
     text: str = ""
 
@@ -162,9 +177,13 @@ class Recipe:
                     found[f"{section}.{key}"] = "; ".join(lines)
                 else:
                     found[f"{section}.{key}"] = _shown(value)
-        for name, domain in sorted(self.tune.items()):
-            found[f"tune.{name}"] = shown(domain)
+        for name, domain in self.as_space().items():
+            found[f"tune.{name}"] = domain
         return found
+
+    def as_space(self) -> dict[str, str]:
+        """What may be searched, in words."""
+        return {name: shown(self.tune[name]) for name in sorted(self.tune)}
 
     def value(self, name: str) -> Value:
         """The value of a parameter by its full name, such as "model.max_depth"."""
@@ -201,6 +220,7 @@ _KINDS: dict[str, type[Any]] = {
     "gate": GateLimits,
     "bounds": Bounds,
     "report": Report,
+    "scale": Scale,
 }
 SECTIONS = tuple(_KINDS)
 

@@ -39,6 +39,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "gate.prior_workloads": (1e-6, math.inf),
     "bounds.max_harm_share": _SHARE,
     "bounds.max_class_harm_share": _SHARE,
+    "scale.batch_rows": (1000, math.inf),
 }
 
 

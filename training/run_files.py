@@ -17,6 +17,9 @@ from costmodel.training.eval_table import worst
 from costmodel.training.golden_rows import golden_rows
 from costmodel.training.labelled import LabelledWorkload
 from costmodel.training.mlflow_store import Store
+from costmodel.training.page import page
+from costmodel.training.page_data import Json
+from costmodel.training.page_data import page_data
 from costmodel.training.recipe import Recipe
 from costmodel.training.recipe_text import as_toml
 from costmodel.training.run_numbers import versions_lock
@@ -27,6 +30,7 @@ TABLE = "evaluation/leave_one_family_out.parquet"
 RECIPE = "recipe/recipe.toml"
 GOLDEN = "golden/rows.parquet"
 PUBLISHED = "published"
+PAGE = "evaluation/report.html"
 
 
 def contents(
@@ -36,6 +40,7 @@ def contents(
     recipe: Recipe,
     audit_text: str,
     published: Mapping[str, bytes],
+    labels: Mapping[str, str],
 ) -> Iterator[tuple[str, bytes]]:
     """Every file but the plots: path in the run and content."""
     by_family, by_shape = training.by_family, training.by_shape
@@ -49,11 +54,25 @@ def contents(
     yield "evaluation/leave_one_shape_out.txt", as_text(by_shape).encode()
     yield TABLE, to_parquet(rows)
     yield TABLE.replace(".parquet", ".html"), to_html(rows, by_family.protocol).encode()
-    page = to_html(worst(rows), f"Worst picks, {by_family.protocol}")
-    yield "evaluation/worst_picks.html", page.encode()
+    bad = to_html(worst(rows), f"Worst picks, {by_family.protocol}")
+    yield "evaluation/worst_picks.html", bad.encode()
+    yield PAGE, page(_page_numbers(training, labels)).encode()
     yield GOLDEN, golden_rows(training.model, workloads)
     for name, content in published.items():
         yield f"{PUBLISHED}/{name}", content
+
+
+def _page_numbers(training: Training, labels: Mapping[str, str]) -> Json:
+    """What `costmodel report` would show of the same folds."""
+    card = training.model.card
+    return page_data(
+        training.by_family,
+        training.folds,
+        training.model.schema,
+        corpus_digest=card.corpus_digest,
+        labels=labels,
+        facts={"commit": card.git_commit, "model": training.model.model_id},
+    )
 
 
 def figures(

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from collections.abc import Sequence
 
-from costmodel.training.crossfit import FoldResult
 from costmodel.training.eval_table import Row
+from costmodel.training.fit import Curves
 from costmodel.training.metrics import bootstrap_interval
 from costmodel.training.metrics import geomean
 from costmodel.training.train import Training
@@ -55,23 +55,21 @@ def _metric_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.\- ]", "_", name)
 
 
-def fold_curves(result: FoldResult) -> Iterator[tuple[str, int, float]]:
-    """Error by boosting round of one fold: name, round, value."""
-    for name, curve in (
-        ("round_train_rmse", result.curves.train_rmse),
-        ("round_held_out_rmse", result.curves.held_out_rmse),
-    ):
-        for step, value in enumerate(curve):
-            yield name, step, value
+def round_metrics(curves: Curves) -> Iterator[tuple[str, int, float]]:
+    """Error by boosting round, over all and by class, family and GPU.
 
-
-def training_curves(training: Training) -> Iterator[tuple[str, int, float]]:
-    """Error by boosting round, averaged over folds: name, round, value."""
-    for name, curve in (
-        ("round_train_rmse", training.curves.train_rmse),
-        ("round_held_out_rmse", training.curves.held_out_rmse),
-    ):
-        for step, value in enumerate(curve):
+    Yields:
+        Name of the metric, round, value.
+    """
+    series = {
+        "round_train_rmse": curves.train_rmse,
+        "round_held_out_rmse": curves.held_out_rmse,
+    }
+    for (kind, name), curve in curves.groups.items():
+        rmse = tuple(value**0.5 for value in curve.mse)
+        series[f"{kind}/{_metric_name(name)}/round_held_out_rmse"] = rmse
+    for name, values in series.items():
+        for step, value in enumerate(values):
             yield name, step, value
 
 

@@ -32,14 +32,16 @@ from costmodel.training.mlflow_store import Store
 from costmodel.training.mlflow_store import opened
 from costmodel.training.mlflow_store import version_of_alias
 from costmodel.training.recipe import Recipe
+from costmodel.training.run_extra import Extra
+from costmodel.training.run_extra import Input
+from costmodel.training.run_extra import NestedRun
 from costmodel.training.run_files import contents
 from costmodel.training.run_files import figures
-from costmodel.training.run_numbers import fold_curves
 from costmodel.training.run_numbers import gate_parameters
 from costmodel.training.run_numbers import group_metrics
 from costmodel.training.run_numbers import numbers_of
+from costmodel.training.run_numbers import round_metrics
 from costmodel.training.run_numbers import run_tags
-from costmodel.training.run_numbers import training_curves
 from costmodel.training.train import Training
 
 # MLflow's REST limit on metrics per batch.
@@ -55,7 +57,7 @@ class Tracked:
     Attributes:
         uri: Of the store, without credentials.
         run_id: MLflow's, of the campaign.
-        model_version: Of the registered model.
+        model_version: Of the registered model, "" where none was registered.
         is_champion: Whether this version got the alias; only a first one does here.
         why: Where it stands against the champion, in words.
     """
@@ -76,6 +78,8 @@ def track(
     artifacts: Mapping[str, bytes] | None = None,
     root: Path | str | None = None,
     recipe: Recipe | None = None,
+    labels: Mapping[str, str] | None = None,
+    extra: Extra | None = None,
 ) -> Tracked:
     """Record one training as one run with a nested one for each fold.
 
@@ -87,6 +91,8 @@ def track(
         artifacts: The published files by name.
         root: Folder of the default store.
         recipe: What was asked for; None means what ships.
+        labels: Shapes in words by workload id, for the page.
+        extra: What this kind of training adds.
 
     Raises:
         TrackingError: The store cannot be reached or written.
@@ -94,24 +100,29 @@ def track(
     recipe = recipe or Recipe(name=training.model.card.name, model=training.settings)
     lost = "the model is not lost, only the record; "
     with opened(root, lost) as store:
-        return _track(
-            store, training, workloads, audit_text, corpus_name, artifacts or {}, recipe
+        corpus = Input(corpus_name, training.model.card.corpus_digest, workloads)
+        rows = evaluation_rows(training.by_family, training.folds)
+        files = contents(
+            training, workloads, rows, recipe, audit_text, artifacts or {}, labels or {}
         )
+        return _track(store, training, corpus, rows, files, recipe, extra or Extra())
 
 
 def _track(
     store: Store,
     training: Training,
-    workloads: Sequence[LabelledWorkload],
-    audit_text: str,
-    corpus_name: str,
-    published: Mapping[str, bytes],
+    corpus: Input,
+    rows: Sequence[Row],
+    files: Iterable[tuple[str, bytes]],
     recipe: Recipe,
+    extra: Extra,
 ) -> Tracked:
-    mlflow, card = store.mlflow, training.model.card
-    rows = evaluation_rows(training.by_family, training.folds)
-    tags = run_tags(training, evaluation_digest(rows)) | {
-        "recipe_digest": recipe.digest
+    mlflow, card, workloads = store.mlflow, training.model.card, corpus.workloads
+    tags = {
+        **run_tags(training, evaluation_digest(rows)),
+        "recipe_digest": recipe.digest,
+        "kind": extra.kind,
+        **extra.tags,
     }
     with mlflow.start_run(run_name=f"{card.name} {card.corpus_digest[:12]}") as run:
         run_id = run.info.run_id
@@ -119,35 +130,47 @@ def _track(
         asked = {
             f"recipe.{key}": value for key, value in recipe.as_parameters().items()
         }
-        mlflow.log_params({**card.parameters, **gate_parameters(training), **asked})
-        dataset = mlflow.data.from_pandas(
-            _frame(workloads),
-            source=corpus_name,
-            name=corpus_name,
-            targets="log_ratio",
-            # MLflow's own digest reads 10,000 rows only; ours covers the corpus.
-            digest=card.corpus_digest[:_DIGEST_LENGTH],
-        )
-        # The audit says what of the logs became this corpus and what was dropped.
-        mlflow.log_input(dataset, context="training", tags={"lineage": "audit.txt"})
-        _log_metrics(store, run_id, training_curves(training))
-        grouped = group_metrics(rows)
+        gate = gate_parameters(training)
+        mlflow.log_params({**card.parameters, **gate, **asked, **extra.params})
+        datasets = [_log_input(mlflow, one) for one in (extra.inputs or (corpus,))]
+        _log_metrics(store, run_id, round_metrics(training.curves))
+        grouped = group_metrics(rows) | dict(extra.metrics)
         _log_metrics(store, run_id, ((k, 0, v) for k, v in grouped.items()))
         importance = training.model.importance()
         mlflow.log_dict(importance, "evaluation/feature_importance.json")
-        files = contents(training, workloads, rows, recipe, audit_text, published)
-        _log_files(store, files)
+        _log_files(store, [*files, *extra.files.items()])
         for path, figure in figures(training, workloads, rows, importance):
+            mlflow.log_figure(figure, path)
+        for path, figure in extra.figures.items():
             mlflow.log_figure(figure, path)
         for fold in training.folds:
             _log_fold(store, run_id, run.info.experiment_id, fold, rows)
-        info = _log_model(mlflow, training, workloads)
+        for nested in extra.nested:
+            _log_nested(store, run_id, run.info.experiment_id, nested)
+        info = _log_model(mlflow, training, workloads, extra.register)
         for name, value in sorted(card.metrics.items()):
-            mlflow.log_metric(name, value, model_id=info.model_id, dataset=dataset)
-        version = str(info.registered_model_version)
-        won, why = _stand(store, training, version, tags | {"run_id": run_id})
+            mlflow.log_metric(name, value, model_id=info.model_id, dataset=datasets[0])
+        version, won, why = "", False, "not registered: what was kept was there before"
+        if extra.register:
+            version = str(info.registered_model_version)
+            won, why = _stand(store, training, version, tags | {"run_id": run_id})
         mlflow.set_tag("champion", why)
     return Tracked(store.uri, run_id, version, won, why)
+
+
+def _log_input(mlflow: Any, one: Input) -> Any:
+    """Name measurements by their digest, and where their lineage is told."""
+    dataset = mlflow.data.from_pandas(
+        _frame(one.workloads),
+        source=one.name,
+        name=one.name,
+        targets="log_ratio",
+        # MLflow's own digest reads 10,000 rows only; ours covers the corpus.
+        digest=one.digest[:_DIGEST_LENGTH],
+    )
+    # The audit says what of the logs became this corpus and what was dropped.
+    mlflow.log_input(dataset, context=one.context, tags={"lineage": "audit.txt"})
+    return dataset
 
 
 def _frame(workloads: Sequence[LabelledWorkload]) -> Any:
@@ -225,12 +248,25 @@ def _log_fold(
     n_train = entities.Param("n_train_workloads", str(len(result.fold.train)))
     store.client.log_batch(run_id, params=[n_train, *margins])
     numbers = [(name, 0, value) for name, value in numbers_of(mine).items()]
-    _log_metrics(store, run_id, [*fold_curves(result), *numbers])
+    _log_metrics(store, run_id, [*round_metrics(result.curves), *numbers])
+    store.client.set_terminated(run_id)
+
+
+def _log_nested(store: Store, parent: str, experiment_id: str, one: NestedRun) -> None:
+    tags = {"mlflow.parentRunId": parent, **one.tags}
+    run = store.client.create_run(experiment_id, run_name=one.name, tags=tags)
+    run_id = run.info.run_id
+    params = [store.mlflow.entities.Param(k, v) for k, v in one.params.items()]
+    store.client.log_batch(run_id, params=params)
+    _log_metrics(store, run_id, ((k, 0, v) for k, v in one.metrics.items()))
     store.client.set_terminated(run_id)
 
 
 def _log_model(
-    mlflow: Any, training: Training, workloads: Sequence[LabelledWorkload]
+    mlflow: Any,
+    training: Training,
+    workloads: Sequence[LabelledWorkload],
+    register: bool,
 ) -> Any:
     """Log the ranking trees alone: their sum is ln(time / default time)."""
     import pandas
@@ -250,7 +286,7 @@ def _log_model(
         pip_requirements=[
             f"{name}=={versions[name]}" for name in ("xgboost", "numpy", "scikit-learn")
         ],
-        registered_model_name=training.model.card.name,
+        registered_model_name=training.model.card.name if register else None,
     )
 
 

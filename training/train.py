@@ -32,10 +32,12 @@ from costmodel.training.crossfit import family_folds
 from costmodel.training.crossfit import shape_folds
 from costmodel.training.fit import Curves
 from costmodel.training.fit import FitSettings
-from costmodel.training.fit import fit
+from costmodel.training.fit_engine import IN_MEMORY
+from costmodel.training.fit_engine import Fitter
 from costmodel.training.judge import Evaluation
 from costmodel.training.judge import judge
 from costmodel.training.labelled import LabelledWorkload
+from costmodel.training.round_curves import pooled
 
 FAMILY_PROTOCOL = "leave one family out"
 BLOCK_PROTOCOL = "leave blocks of families out"
@@ -81,6 +83,7 @@ def train(
     folds: Sequence[Fold] | None = None,
     limits: GateLimits = SHIPPED_LIMITS,
     code_settings: CodeSettings | None = None,
+    fitter: Fitter = IN_MEMORY,
 ) -> Training:
     """Train, judge and calibrate.
 
@@ -95,6 +98,7 @@ def train(
         folds: What to leave out in turn; None means families, or blocks of them.
         limits: What the gates are calibrated to.
         code_settings: Numbers of the second stage.
+        fitter: Who fits the first stage: in memory, from disk, or on a cluster.
 
     Raises:
         NotEnoughDataError: Fewer than two families, so nothing can be left out.
@@ -105,12 +109,14 @@ def train(
         folds = family_folds(workloads)
         in_blocks = len(folds) < len({one.family for one in workloads})
         protocol = BLOCK_PROTOCOL if in_blocks else FAMILY_PROTOCOL
-    results = cross_fit(workloads, folds, schema, settings, limits=limits)
+    results = cross_fit(
+        workloads, folds, schema, settings, limits=limits, fitter=fitter
+    )
     by_family = judge(protocol, results, schema)
     held_out = [one for result in results for one in result.predictions]
-    by_shape = _judge_shapes(workloads, schema, settings, held_out, limits)
+    by_shape = _judge_shapes(workloads, schema, settings, held_out, limits, fitter)
     gate = calibrated_gate(held_out, workloads, schema, limits)
-    forest, _ = fit(workloads, RowLayout.of(schema), settings, schema.hash)
+    forest, _ = fitter(workloads, RowLayout.of(schema), settings, schema.hash)
     trees = bytes(forest.booster.save_raw("ubj"))
     card = ModelCard(
         name=name,
@@ -162,12 +168,15 @@ def _judge_shapes(
     settings: FitSettings,
     calibration: Sequence[HeldOutPrediction],
     limits: GateLimits,
+    fitter: Fitter,
 ) -> Evaluation:
     folds = shape_folds(workloads)
     if not folds:
         return Evaluation(SHAPE_PROTOCOL, (), "not applicable (one shape per kernel)")
     # Siblings stay in training, so this answers "another shape of a known kernel".
-    results = cross_fit(workloads, folds, schema, settings, calibration, limits)
+    results = cross_fit(
+        workloads, folds, schema, settings, calibration, limits, fitter=fitter
+    )
     return judge(SHAPE_PROTOCOL, results, schema)
 
 
@@ -180,6 +189,7 @@ def _mean_curves(results: Sequence[FoldResult]) -> Curves:
     return Curves(
         train_rmse=mean([one.curves.train_rmse for one in results]),
         held_out_rmse=mean([one.curves.held_out_rmse for one in results]),
+        groups=pooled([one.curves.groups for one in results]),
     )
 
 
