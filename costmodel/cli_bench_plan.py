@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from costmodel import helion_hook
+from costmodel.cli_measured import compiled_runs
+from costmodel.cli_measured import labelled
+from costmodel.cli_measured import read_measured
 from costmodel.datasets.bench_file import Column
 from costmodel.datasets.bench_file import Plan
 from costmodel.datasets.bench_file import PlannedWorkload
@@ -23,9 +26,7 @@ from costmodel.datasets.bench_plan import Picker
 from costmodel.datasets.bench_plan import plan_workload
 from costmodel.datasets.bench_select import resolve
 from costmodel.datasets.bench_select import select
-from costmodel.datasets.identity import digest_of
 from costmodel.datasets.identity import kernel_digest
-from costmodel.datasets.store import Corpus
 from costmodel.datasets.workloads.registry import all_cases
 from costmodel.datasets.workloads.registry import all_workloads
 from costmodel.errors import ArgumentSpecError
@@ -39,7 +40,6 @@ from costmodel.provider import Provider
 from costmodel.training.held_out import HeldOutModels
 from costmodel.training.held_out import held_out_models
 from costmodel.training.held_out import read_held_out_models
-from costmodel.training.label import label_all
 
 
 def write(options: argparse.Namespace, path: Path, models: Path) -> None:
@@ -162,19 +162,16 @@ class _Pickers:
 
 def _cross_fit(corpora: Sequence[str], folder: Path) -> HeldOutModels:
     """Train the held-out models of these corpora, and say which families are out."""
-    workloads = []
-    keys: list[str] = []
-    for place in corpora:
-        corpus = Corpus.load(place)
-        workloads += corpus.workloads()
-        keys += corpus.runs["run_key"].to_pylist()
-    print(f"labelling {len(workloads)} workloads ...", file=sys.stderr)
-    labelled = label_all(workloads)
-    for reason in labelled.skipped:
-        print(f"costmodel: left out: {reason}", file=sys.stderr)
-    print(f"cross-fitting {len(labelled.workloads)} workloads ...", file=sys.stderr)
+    measured = read_measured(corpora)
+    print(f"labelling {len(measured.recorded)} runs ...", file=sys.stderr)
+    workloads, _ = labelled(measured)
+    print(f"cross-fitting {len(workloads)} workloads ...", file=sys.stderr)
     found = held_out_models(
-        labelled.workloads, SCHEMA, digest_of(sorted(set(keys)), 64), folder
+        workloads,
+        SCHEMA,
+        measured.digest,
+        folder,
+        compiled=compiled_runs(measured),
     )
     for one in found.models:
         left_out = ", ".join(sorted(one.left_out))

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from costmodel.card import ModelCard
@@ -18,6 +19,8 @@ from costmodel.errors import ModelNotFoundError
 from costmodel.errors import NotEnoughDataError
 from costmodel.features.schema import FeatureSchema
 from costmodel.learned import LearnedModel
+from costmodel.training.code_stage import CompiledRuns
+from costmodel.training.code_stage import second_stage
 from costmodel.training.crossfit import FoldResult
 from costmodel.training.crossfit import cross_fit
 from costmodel.training.crossfit import family_folds
@@ -95,6 +98,7 @@ def held_out_models(
     corpus_digest: str,
     folder: Path,
     settings: FitSettings | None = None,
+    compiled: CompiledRuns | None = None,
 ) -> HeldOutModels:
     """Fit, calibrate and publish one model for each block of families left out.
 
@@ -104,6 +108,8 @@ def held_out_models(
         corpus_digest: Digest of the measurements, for the cards.
         folder: Where the models go, as `held-out-<k>.ubj`.
         settings: Numbers of the fit.
+        compiled: What a compiler made of their configs, for second stages that saw
+            nothing of the families either.
 
     Raises:
         NotEnoughDataError: Fewer than two families.
@@ -118,6 +124,11 @@ def held_out_models(
         training = _training(
             f"held-out-{number}", result, train, schema, corpus_digest, settings
         )
+        if compiled is not None:
+            others = [one for one in results if one is not result]
+            first_id = training.model.model_id
+            second = second_stage(train, compiled, others, schema, first_id)
+            training = replace(training, second=second)
         models.append(
             HeldOutModel(
                 path=publish(training, folder),
