@@ -18,6 +18,7 @@ from costmodel.cli_measured import compiled_runs
 from costmodel.cli_measured import git_commit
 from costmodel.cli_measured import labelled
 from costmodel.cli_measured import read_measured
+from costmodel.cli_pairs import publish_pair_model
 from costmodel.cli_recipe import changed
 from costmodel.cli_record import recorded
 from costmodel.cli_record import show_recorded
@@ -175,6 +176,7 @@ def run_fine_tune(
     )
     path = publish(made.training, output)
     facts = _facts(made, path)
+    facts |= publish_pair_model(both.recorded, path)
     if is_tracked:
         extra = fine_tune_extra(
             made,

@@ -22,8 +22,7 @@ from costmodel.cli_data import show_audit
 from costmodel.cli_measured import audit_text
 from costmodel.cli_measured import compiled_runs
 from costmodel.cli_measured import git_commit
-from costmodel.cli_measured import labelled
-from costmodel.cli_measured import read_measured
+from costmodel.cli_pairs import publish_pair_model
 from costmodel.cli_recipe import recipe_of
 from costmodel.cli_record import recorded
 from costmodel.cli_record import show_recorded
@@ -88,6 +87,7 @@ def train(arguments: argparse.Namespace) -> int:
     if not arguments.no_track:
         audit = audit_text(measured.audit, skipped)
         facts |= recorded(training, workloads, measured, audit, path, recipe, extra)
+    facts |= publish_pair_model(measured.recorded, path)
     if arguments.json:
         print(json.dumps(facts, indent=2))
         return 0

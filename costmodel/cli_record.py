@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from costmodel.acf.pair_model import pair_model_path
 from costmodel.cli_measured import Measured
 from costmodel.code_model import code_model_path
 from costmodel.errors import TrackingError
@@ -66,8 +67,8 @@ def recorded(
 
 
 def published_files(path: Path) -> dict[str, bytes]:
-    """Files of a published model, those of its second stage included."""
-    trees = (path, code_model_path(path))
+    """Files of a published model: its second stage and its model of pairs, too."""
+    trees = (path, code_model_path(path), pair_model_path(path))
     files = [one for tree in trees for one in (tree, tree.with_suffix(".json"))]
     return {file.name: file.read_bytes() for file in files if file.exists()}
 
