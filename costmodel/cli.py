@@ -60,6 +60,16 @@ def _data_commands(commands: Commands) -> None:
     load.add_argument("logs", nargs="+", help="log files, base paths or folders")
     load.add_argument("--corpus", required=True, metavar="DIR")
     load.add_argument("--json", action="store_true")
+    load.add_argument(
+        "--stream", action="store_true", help="a corpus in parts: memory of one of them"
+    )
+    load.add_argument(
+        "--part-attempts",
+        type=int,
+        default=25_000,
+        metavar="N",
+        help="with --stream: a part's measurements, about (default: %(default)s)",
+    )
     _identity_options(load)
     load.set_defaults(run="costmodel.cli_data:import_logs")
 
@@ -82,6 +92,8 @@ def _data_commands(commands: Commands) -> None:
     )
     export.set_defaults(run="costmodel.cli_corpus:export")
 
+    _scale_commands(actions)
+
     # All its options are read by the command itself, so that `--help` of the others
     # need not import a planner.
     collect = commands.add_parser(
@@ -93,6 +105,41 @@ def _data_commands(commands: Commands) -> None:
         "bench", help="time picks against Helion's default on a GPU", add_help=False
     )
     measured.set_defaults(run="costmodel.cli_bench:bench", takes_rest=True)
+
+
+def _scale_commands(actions: Commands) -> None:
+    synth = actions.add_parser(
+        "synth", help="make up runs that look like a corpus, for testing at scale"
+    )
+    synth.add_argument("out", metavar="OUT", help="a folder, for logs or for a corpus")
+    synth.add_argument("--attempts", type=int, required=True, metavar="N")
+    synth.add_argument(
+        "--from",
+        dest="source",
+        default="datasets/corpora/h200",
+        metavar="DIR",
+        help="corpus whose kernels are varied (default: %(default)s)",
+    )
+    synth.add_argument("--seed", type=int, default=0)
+    synth.add_argument(
+        "--per-run", type=int, default=1000, metavar="N", help="attempts of a workload"
+    )
+    synth.add_argument(
+        "--store", action="store_true", help="write a corpus in parts, and no logs"
+    )
+    synth.add_argument("--json", action="store_true")
+    synth.set_defaults(run="costmodel.cli_scale:synth")
+
+    features = actions.add_parser(
+        "features", help="write feature rows and labels as Parquet shards"
+    )
+    features.add_argument("data", nargs="+", help="corpora, in parts or not, or logs")
+    features.add_argument("--out", required=True, metavar="DIR")
+    features.add_argument(
+        "--shard-rows", type=int, default=50_000, metavar="N", help="rows of a shard"
+    )
+    features.add_argument("--json", action="store_true")
+    features.set_defaults(run="costmodel.cli_scale:features")
 
 
 def _identity_options(command: argparse.ArgumentParser) -> None:
@@ -143,6 +190,14 @@ def _model_commands(commands: Commands) -> None:
         "--learning-curve",
         action="store_true",
         help="also fit on parts of the data; as report.learning_curve of a recipe",
+    )
+    train.add_argument(
+        "--external-memory",
+        action="store_true",
+        help="fit from Parquet shards on disk; as scale.external_memory of a recipe",
+    )
+    train.add_argument(
+        "--dask", metavar="ADDRESS", help="fit on the workers of this Dask scheduler"
     )
     train.add_argument("--no-track", action="store_true", help="leave MLflow out")
     train.add_argument("--json", action="store_true")
@@ -351,7 +406,12 @@ def _serving_commands(commands: Commands) -> None:
     migrate = commands.add_parser(
         "migrate", help="make config files of other Helion versions current"
     )
-    migrate.add_argument("files", metavar="FILE", nargs="+", help="JSON, *.best_config")
+    migrate.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="+",
+        help="JSON, *.best_config, Python source or text with helion.Config(...)",
+    )
     migrate.add_argument(
         "--kernel", metavar="FILE.py:KERNEL", help="what the configs are for"
     )

@@ -21,13 +21,14 @@ def collect(arguments: argparse.Namespace) -> int:
                 f"{path}: expected a file of workload ids or an archive, found none: "
                 "make a list with `costmodel collect OUT --dry-run`"
             )
-    if options.next is not None:
-        from costmodel.cli_next import choose_next
-
-        return choose_next(options)
-    if not options.dry_run:
+    if options.next is None and not options.dry_run:
         _require_gpu()
-    return collector.run(options)
+    with collector.local_out(options) as options:
+        if options.next is not None:
+            from costmodel.cli_next import choose_next
+
+            return choose_next(options)
+        return collector.run(options)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,6 +19,9 @@ from costmodel.datasets.describe import Description
 from costmodel.datasets.describe import Group
 from costmodel.datasets.describe import description_of
 from costmodel.datasets.describe import run_facts
+from costmodel.datasets.locations import folder_of
+from costmodel.datasets.locations import inputs
+from costmodel.datasets.store import RUNS_FILE
 from costmodel.datasets.store import Corpus
 from costmodel.datasets.store_schema import record_of
 from costmodel.errors import StoreError
@@ -26,7 +29,8 @@ from costmodel.errors import StoreError
 
 def describe(arguments: argparse.Namespace) -> int:
     """Counts, headroom, failures, knobs and noise of a corpus."""
-    corpus = Corpus.load(arguments.corpus)
+    with inputs([arguments.corpus]) as (path,):
+        corpus = Corpus.load(path)
     facts = run_facts(corpus, _class_of_row)
     described = description_of(facts, corpus.digest)
     if arguments.json:
@@ -37,8 +41,8 @@ def describe(arguments: argparse.Namespace) -> int:
         # Matplotlib is slow to import, and not everybody has it.
         from costmodel.datasets.describe_plots import write_plots
 
-        for path in write_plots(facts, described, Path(arguments.plots)):
-            print(f"written: {path}", file=sys.stderr)
+        for plot in write_plots(facts, described, Path(arguments.plots)):
+            print(f"written: {plot}", file=sys.stderr)
     return 0
 
 
@@ -49,8 +53,10 @@ def export(arguments: argparse.Namespace) -> int:
             f"{arguments.corpus}: expected --anonymise, found none: a corpus as it is "
             "can be copied as a folder"
         )
-    corpus = Corpus.load(arguments.corpus)
-    made = write_anonymised(corpus, Path(arguments.out))
+    with inputs([arguments.corpus]) as (path,):
+        corpus = Corpus.load(path)
+    with folder_of(arguments.out, last=(RUNS_FILE,)) as folder:
+        made = write_anonymised(corpus, Path(folder))
     for line in made.left_out:
         print(f"costmodel: left out: {line}", file=sys.stderr)
     print(

@@ -18,6 +18,9 @@ from costmodel.datasets.audit_file import add_to_audit
 from costmodel.datasets.helion_log import LogIdentity
 from costmodel.datasets.load import LoadedLogs
 from costmodel.datasets.load import load_logs
+from costmodel.datasets.locations import folder_of
+from costmodel.datasets.locations import inputs
+from costmodel.datasets.store import RUNS_FILE
 from costmodel.datasets.store import Corpus
 from costmodel.errors import ArgumentSpecError
 from costmodel.errors import CorruptRecordError
@@ -46,7 +49,8 @@ def load(paths: Sequence[str], **options: object) -> LoadedLogs:
     Raises:
         CorruptRecordError: Not one run could be used.
     """
-    loaded = load_logs(paths, classify=class_of, **options)  # type: ignore[arg-type]
+    with inputs(paths) as local:
+        loaded = load_logs(local, classify=class_of, **options)  # type: ignore[arg-type]
     for problem in loaded.audit.problems():
         print(f"costmodel: {problem.as_line()}", file=sys.stderr)
     return loaded
@@ -111,6 +115,11 @@ def show_audit(found: Audit) -> None:
 
 def import_logs(arguments: argparse.Namespace) -> int:
     """Clean logs and append them to a corpus."""
+    if arguments.stream:
+        from costmodel.cli_scale import import_in_parts
+
+        with inputs(arguments.logs) as paths:
+            return import_in_parts(arguments, paths)
     loaded = load(arguments.logs, identity=identity_of(arguments))
     if not loaded.usable:
         reasons = [one.as_line() for one in loaded.audit.unusable_runs()]
@@ -119,11 +128,12 @@ def import_logs(arguments: argparse.Namespace) -> int:
             "written"
         )
     report_unusable_runs(loaded)
-    corpus = Corpus.load(arguments.corpus, create=True)
-    report = corpus.append(loaded.clean_runs)
-    loaded.audit.extend(report.findings)
-    if report.n_added or report.n_updated:
-        add_to_audit(arguments.corpus, loaded.audit)
+    with folder_of(arguments.corpus, last=(RUNS_FILE,)) as folder:
+        corpus = Corpus.load(folder, create=True)
+        report = corpus.append(loaded.clean_runs)
+        loaded.audit.extend(report.findings)
+        if report.n_added or report.n_updated:
+            add_to_audit(folder, loaded.audit)
     if arguments.json:
         body = asdict(report) | {"corpus": arguments.corpus, "n_runs": corpus.n_runs}
         body["findings"] = loaded.audit.rows()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,9 +15,12 @@ from costmodel.datasets.audit import Audit
 from costmodel.datasets.audit_file import read_audit
 from costmodel.datasets.compiled_table import CompiledTable
 from costmodel.datasets.identity import digest_of
+from costmodel.datasets.locations import inputs
 from costmodel.datasets.store import Corpus
 from costmodel.datasets.store import is_corpus
 from costmodel.datasets.store_schema import run_key
+from costmodel.datasets.stream_store import PartedCorpus
+from costmodel.datasets.stream_store import is_parted
 from costmodel.datasets.workload_data import WorkloadData
 from costmodel.errors import NotEnoughDataError
 from costmodel.training.code_stage import CompiledRuns
@@ -70,12 +74,22 @@ def read_measured(paths: Sequence[str]) -> Measured:
     Raises:
         CorruptRecordError: Not one run of the logs could be used.
     """
+    with inputs(paths) as local:
+        return dataclasses.replace(_read(local), paths=tuple(paths))
+
+
+def _read(paths: Sequence[str]) -> Measured:
     workloads: list[WorkloadData] = []
     keys: list[str] = []
     audit = Audit()
     logs = []
     for path in paths:
-        if is_corpus(Path(path)):
+        if is_parted(Path(path)):
+            parted = PartedCorpus(Path(path))
+            audit.extend(read_audit(path))
+            workloads += parted.workloads()
+            keys += parted.keys
+        elif is_corpus(Path(path)):
             corpus = Corpus.load(path)
             audit.extend(read_audit(path))
             workloads += corpus.workloads()
@@ -97,9 +111,10 @@ def read_measured(paths: Sequence[str]) -> Measured:
 def compiled_runs(measured: Measured) -> CompiledRuns | None:
     """What a compiler made of the corpora's configs, if they hold that."""
     table = CompiledTable([])
-    for path in measured.paths:
-        if is_corpus(Path(path)):
-            table = table.merged(CompiledTable.load(path))
+    with inputs(measured.paths) as local:
+        for path in local:
+            if is_corpus(Path(path)):
+                table = table.merged(CompiledTable.load(path))
     if not len(table):
         return None
     run_ids = {labelled_id(one): one.run_id for one in measured.recorded}

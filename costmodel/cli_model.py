@@ -19,8 +19,9 @@ from costmodel.atomic_file import write_atomically
 from costmodel.cli_data import TABLE_WIDTH_COLUMNS
 from costmodel.cli_data import load
 from costmodel.cli_data import show_audit
+from costmodel.cli_engine import fitter_of
+from costmodel.cli_engine import given
 from costmodel.cli_measured import audit_text
-from costmodel.cli_measured import compiled_runs
 from costmodel.cli_measured import git_commit
 from costmodel.cli_pairs import publish_pair_model
 from costmodel.cli_recipe import recipe_of
@@ -57,37 +58,39 @@ def train(arguments: argparse.Namespace) -> int:
     if arguments.base or arguments.logs:
         return _fine_tune(arguments)
     recipe = recipe_of(arguments)
-    measured = read_measured(recipe.data.paths)
-    usable, skipped = labelled(measured)
+    found = given(arguments, recipe)
+    measured, skipped = found.measured, found.skipped
     if not arguments.json and not all(is_corpus(Path(one)) for one in measured.paths):
         # What a corpus was made from was shown when it was imported.
         show_audit(measured.audit)
-    workloads = selected(recipe, usable)
+    workloads = selected(recipe, found.workloads)
     print(
         f"training on {len(workloads)} workloads "
         f"({sum(one.n_rows for one in workloads)} configs) ...",
         file=sys.stderr,
     )
-    training = train_model(
-        workloads,
-        SCHEMA,
-        measured.digest,
-        settings=recipe.model,
-        name=recipe.name,
-        git_commit=git_commit(),
-        compiled=compiled_runs(measured),
-        folds=fixed_folds(recipe, workloads),
-        limits=recipe.gate,
-        code_settings=recipe.second_stage,
-    )
+    with fitter_of(arguments, recipe) as fitter:
+        training = train_model(
+            workloads,
+            SCHEMA,
+            measured.digest,
+            settings=recipe.model,
+            name=recipe.name,
+            git_commit=git_commit(),
+            compiled=found.compiled,
+            folds=fixed_folds(recipe, workloads),
+            limits=recipe.gate,
+            code_settings=recipe.second_stage,
+            fitter=fitter,
+        )
     # Published before it is tracked: a dead tracking server must not cost the model.
     path = publish(training, arguments.output)
     extra = _learning_extra(training, workloads, recipe, path.parent)
     facts = _facts(training, path, measured.digest)
+    facts |= publish_pair_model(measured.recorded, path)
     if not arguments.no_track:
         audit = audit_text(measured.audit, skipped)
         facts |= recorded(training, workloads, measured, audit, path, recipe, extra)
-    facts |= publish_pair_model(measured.recorded, path)
     if arguments.json:
         print(json.dumps(facts, indent=2))
         return 0

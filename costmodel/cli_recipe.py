@@ -35,6 +35,9 @@ def recipe_of(arguments: argparse.Namespace) -> Recipe:
             "expected data.paths in the recipe or corpora or logs on the command line, "
             "found none"
         )
+    if arguments.external_memory:
+        scale = dataclasses.replace(recipe.scale, external_memory=True)
+        recipe = dataclasses.replace(recipe, scale=scale)
     if arguments.learning_curve:
         recipe = dataclasses.replace(recipe, report=Report(learning_curve=True))
     return changed(recipe, name=arguments.name, seed=arguments.seed)

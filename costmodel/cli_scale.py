@@ -29,6 +29,8 @@ from costmodel.datasets.synth import SyntheticRun
 from costmodel.datasets.workload_data import WorkloadData
 from costmodel.errors import CorruptRecordError
 
+# Of more logs the audit is hundreds of lines; it is kept in the corpus's audit.json.
+_MAX_SHOWN_LOGS = 50
 # Runs between two lines of progress: a few seconds of making them.
 _PROGRESS_STEP = 20
 
@@ -158,7 +160,8 @@ def import_in_parts(arguments: argparse.Namespace, paths: Sequence[str]) -> int:
         body["findings"] = report.audit.rows()
         print(json.dumps(body, indent=2))
         return 0
-    show_audit(report.audit)
+    if report.n_logs <= _MAX_SHOWN_LOGS:
+        show_audit(report.audit)
     print(
         f"{arguments.corpus}: {report.n_logs} logs read, {report.n_logs_known} known "
         f"already; {done.n_added} runs added, {done.n_updated} updated, {done.n_known} "

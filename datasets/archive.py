@@ -11,6 +11,7 @@ import io
 import lzma
 import os
 import tarfile
+from collections.abc import Callable
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,9 +26,16 @@ class Archive:
     Parts are `<base>.tar.xz`, `<base>-2.tar.xz`, ... An existing part is continued.
     """
 
-    def __init__(self, base: Path, limit_bytes: int = PART_LIMIT_BYTES) -> None:
-        """`base` has no suffix; its folder exists."""
+    def __init__(
+        self,
+        base: Path,
+        limit_bytes: int = PART_LIMIT_BYTES,
+        written: Callable[[Path], None] = lambda path: None,
+    ) -> None:
+        """`base` has no suffix; its folder exists. `written` is told of every part
+        that is on disk in a new form."""
         self._base = base
+        self._written = written
         self._limit_bytes = limit_bytes
         self._part = 1
         while part_path(base, self._part + 1).exists():
@@ -46,6 +54,7 @@ class Archive:
         fresh = path.with_name(path.name + ".new")
         fresh.write_bytes(self._streams)
         os.replace(fresh, path)
+        self._written(path)
 
 
 def part_path(base: Path, part: int) -> Path:

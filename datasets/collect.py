@@ -10,6 +10,7 @@ with `--skip`, goes on from there. `--dry-run` prints the plan on a machine with
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -19,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +28,7 @@ from typing import Any
 
 import costmodel
 from costmodel.datasets import archive
+from costmodel.datasets import locations
 from costmodel.datasets.next_file import read_next
 from costmodel.datasets.oracle import Limits
 from costmodel.datasets.plan import N_CONFIGS
@@ -40,6 +43,7 @@ from costmodel.datasets.worker_process import WorkerProcess
 from costmodel.datasets.worker_process import worker_command
 from costmodel.datasets.worker_process import worker_environment
 from costmodel.datasets.workloads.workload import Workload
+from costmodel.errors import LocationError
 
 _DESCRIPTION = (
     "Record a corpus on one GPU: every workload's configs, timed and re-timed. What is "
@@ -53,7 +57,22 @@ _GRACE_S = 12.0  # from the end of the time to killing: the last ones finish rea
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    return run(parser().parse_args(argv))
+    with local_out(parser().parse_args(argv)) as options:
+        return run(options)
+
+
+@contextlib.contextmanager
+def local_out(options: argparse.Namespace) -> Iterator[argparse.Namespace]:
+    """The same options with a local OUT; what is written there reaches a remote one.
+
+    Raises:
+        LocationError: It cannot be read at the start, or written at the end.
+    """
+    location = str(options.out)
+    with locations.folder_of(location) as folder:
+        options.out = Path(folder)
+        options.sent_to = location if locations.is_remote(location) else None
+        yield options
 
 
 def run(options: argparse.Namespace) -> int:
@@ -89,7 +108,8 @@ class Campaign:
         jobs = options.compile_jobs or max(2, cores // n_shards // 2)
         root = Path(costmodel.__file__).parents[1]
         self._work = work
-        self._archive = archive.Archive(base)
+        sent_to = getattr(options, "sent_to", None)
+        self._archive = archive.Archive(base, written=lambda path: _send(path, sent_to))
         self._done_before = archived_ids(base)
         self._workers = [
             WorkerProcess(
@@ -248,6 +268,17 @@ def print_line(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def _send(path: Path, location: str | None) -> None:
+    """Put a part where it belongs, if that is elsewhere; a failure costs a line, since
+    everything is sent once more at the end."""
+    if location is None:
+        return
+    try:
+        locations.send(path, locations.join(location, path.name))
+    except LocationError as error:
+        print_line(f"not sent yet: {error}")
+
+
 def archived_ids(base: Path) -> set[str]:
     """Ids of the workloads that the archive with this base holds in full."""
     found: set[str] = set()
@@ -294,7 +325,12 @@ def parser() -> argparse.ArgumentParser:
     limits = Limits()
     made = argparse.ArgumentParser(prog="costmodel collect", description=_DESCRIPTION)
     add = made.add_argument
-    add("out", type=Path, help="folder for the archive; in a dry run, for order.txt")
+    add(
+        "out",
+        type=_out,
+        help="folder for the archive, local or such as s3://bucket/x; in a dry run, "
+        "for order.txt",
+    )
     add("--seconds", type=float, default=540.0, help="stop by the clock after this")
     add(
         "--shard",
@@ -318,6 +354,11 @@ def parser() -> argparse.ArgumentParser:
     add("--work", type=Path, help="folder for raw files; default: a temporary one")
     add("--dry-run", action="store_true", help="print the plan; needs no GPU")
     return made
+
+
+def _out(text: str) -> Path | str:
+    """A local path as one; a URL as it is, since a path would lose a slash."""
+    return text if locations.is_remote(text) else Path(text)
 
 
 def _shard(text: str) -> tuple[int, int]:

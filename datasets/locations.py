@@ -116,8 +116,11 @@ def send(local: Path, location: str) -> None:
     """
     system, path = filesystem(location)
     with _reported(location):
-        system.makedirs(path.rpartition("/")[0], exist_ok=True)
-        system.put_file(str(local), path)
+        try:
+            system.put_file(str(local), path)
+        except FileNotFoundError:  # object stores know no folders to be missing
+            system.makedirs(path.rpartition("/")[0], exist_ok=True)
+            system.put_file(str(local), path)
 
 
 def fetch(location: str, folder: Path) -> Path:
@@ -140,7 +143,7 @@ def fetch(location: str, folder: Path) -> Path:
         base = name.partition(".")[0]
         beside = [
             one["name"]
-            for one in system.ls(parent or "/", detail=True)
+            for one in _listed(system, parent or "/")
             if one["type"] == "file" and one["name"].rpartition("/")[2].startswith(base)
         ]
         for one in beside:
@@ -148,6 +151,15 @@ def fetch(location: str, folder: Path) -> Path:
     if not beside:
         raise LocationError(f"{location}: no such file or folder")
     return target
+
+
+def _listed(system: Any, path: str) -> list[dict[str, Any]]:
+    """What lies directly in a folder; nothing in one that is not there."""
+    try:
+        found: list[dict[str, Any]] = system.ls(path, detail=True)
+    except FileNotFoundError:
+        return []
+    return found
 
 
 def _fetch_file(system: Any, path: str, target: Path) -> None:

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from pathlib import Path
@@ -83,12 +84,19 @@ class PartedCorpus:
     @property
     def n_runs(self) -> int:
         """How many runs it holds."""
-        return sum(_n_rows(part / RUNS_FILE) for part in self.parts)
+        return sum(len(_read(part / RUNS_FILE)) for part in self.parts)
 
     @property
     def n_attempts(self) -> int:
         """How many measurements it holds, failures included."""
-        return sum(_n_rows(part / ATTEMPTS_FILE) for part in self.parts)
+        n_found = 0
+        for part in self.parts:
+            runs = {row["run_key"] for row in _read(part / RUNS_FILE)}
+            # Those of a run that a longer form has replaced may still lie there.
+            n_found += sum(
+                row["run_key"] in runs for row in _read(part / ATTEMPTS_FILE)
+            )
+        return n_found
 
     @property
     def keys(self) -> list[str]:
@@ -194,18 +202,15 @@ def _place_of(one: CleanRun) -> _Place:
     return one.workload_id, one.run.run_id, one.run.run_ordinal, one.run.log
 
 
-def _n_rows(path: Path) -> int:
-    return int(pq.read_metadata(path).num_rows)
-
-
-def _read(path: Path, columns: list[str]) -> list[dict[str, object]]:
+def _read(path: Path, columns: Sequence[str] = ("run_key",)) -> list[dict[str, object]]:
     try:
-        rows: list[dict[str, object]] = pq.read_table(path, columns=columns).to_pylist()
+        table = pq.read_table(path, columns=list(columns))
     except (OSError, ValueError) as error:
         raise CorruptRecordError(
             f"{path}: expected a corpus table, cannot read it "
             f"({str(error).splitlines()[0]}): remove its part and import once more"
         ) from None
+    rows: list[dict[str, object]] = table.to_pylist()
     return rows
 
 

@@ -8,6 +8,7 @@ but for the cuts between bins and the order of sums.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -96,7 +97,9 @@ class DaskCluster:
         n_features = question.workloads[0].features.shape[1]
         rows, targets, weights = [], [], []
         for batch in batches:
-            made = delayed(_made, pure=False)(batch)
+            # Dask looks into dataclasses for work to do, and would read the rows here.
+            work = functools.partial(_made, batch)
+            made = delayed(work, pure=False, traverse=False)()
             n = batch.n_examples
             shapes = ((n, n_features), (n,), (n,))
             for found, part, shape in zip(

@@ -105,6 +105,7 @@ def write_shards(
             if before is not None:
                 _same(before, digest, location)
                 continue
+            known[labelled_id(one)] = {"digest": digest, "run_id": one.run_id}
             labelled = label_all([one])
             skipped += labelled.skipped
             for workload in labelled.workloads:
@@ -267,8 +268,10 @@ def _shard_names(location: str) -> list[str]:
 
 
 def _read_all(location: str, with_labels: bool = False) -> Iterator[_Found]:
+    # Processes elsewhere, in other folders, are told where the rows are.
+    root = location if locations.is_remote(location) else str(Path(location).resolve())
     for name in _shard_names(location):
-        where = locations.join(location, name)
+        where = locations.join(root, name)
         try:
             with locations.open_input(where) as file:
                 yield from _read_shard(where, pq.ParquetFile(file), with_labels)
