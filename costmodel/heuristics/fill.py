@@ -6,13 +6,16 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 
+from costmodel.hardware import Hardware
 from costmodel.heuristics.facts import Access
 from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.facts import power_above
 from costmodel.heuristics.facts import power_below
+from costmodel.heuristics.tiles import MEMORY_LATENCY_US
 
 VECTOR_BYTES = 16  # widest load of one thread
 SECTOR_BYTES = 32  # least that memory moves (CUDA programming guide)
+LINE_BYTES = 128  # of L2 and of a DRAM burst
 
 
 def fill(
@@ -66,6 +69,11 @@ def knobs_of(access: Access) -> tuple[int, ...]:
     """Slots that its tile spans, innermost first."""
     found = [a.knob for a in reversed(access.axes) if a is not None]
     return tuple(dict.fromkeys(k for k in found if k is not None))
+
+
+def busy_bytes(hardware: Hardware) -> float:
+    """Bytes of loads in flight that keep one SM's share of memory busy."""
+    return hardware.dram_gb_per_s * 1e3 * MEMORY_LATENCY_US / hardware.n_sms
 
 
 def programs_of(facts: Facts, sizes: Mapping[int, int]) -> int:

@@ -107,14 +107,28 @@ def ranked_tiles(
         _stages(facts, dot),
     )
     fits = shared_bytes(problem, tiles) <= hardware.smem_per_cta_bytes - 2048
+    summed = _sums_rows_of(facts, dot)
+    # A product that is scaled before it is added has a tile of its own beside the sum,
+    # and so has one whose rows are summed: the largest is half of Helion's own bound of
+    # 128 KiB, unless nothing else is left.
+    held = 2.0 if summed or (dot.in_loop and not dot.carries) else 1.0
+    crowded = held * accumulator_registers(tiles) > _MOST_ACCUMULATORS
     light = accumulator_registers(tiles) <= _MOST_ACCUMULATORS
+    if (light & fits & ~crowded).any():
+        light = ~crowded
+    if summed:
+        # Four warps hold whole rows, eight exchange their sums: only where four would
+        # not hold the tile.
+        room = 4 * 32 * _MOST_ACCUMULATORS
+        light &= (tiles.num_warps < 8) | (held * tiles.m * tiles.n > room)
     deep = tiles.num_stages <= np.maximum(2.0, np.ceil(problem.k / tiles.k))
     keep = fits & light & deep & _wanted_warps(dot, tiles, problem, hardware)
     whole = keep & uses_group_instruction(hardware, tiles.m, tiles.num_warps)
-    tunable = dot.m.knob is not None and dot.n.knob is not None
+    # On an H200 64 x 32 beat 32 x 64 by 1.1 to 1.4 on each of three kernels. Where
+    # columns are not ours to choose, or rows are summed and so walked by one program,
+    # 64 rows would cost programs: no such evidence.
+    tunable = dot.m.knob is not None and dot.n.knob is not None and not summed
     if tunable and problem.m >= GROUP_ROWS and whole.any():
-        # On an H200 64 x 32 beat 32 x 64 by 1.1 to 1.4 on each of three kernels. Where
-        # columns are not ours to choose, 64 rows would cost programs: no such evidence.
         keep = whole
     if not keep.any():
         keep = fits if fits.any() else np.ones_like(fits)
@@ -122,7 +136,9 @@ def ranked_tiles(
     time_us = matmul_us(problem, tiles, hardware)
     per_sm, resident = occupancy(problem, tiles, hardware)
     at_once = per_sm <= resident
-    in_flight = per_sm * shared_bytes(problem, tiles) * (tiles.num_stages >= 4)
+    # Whole rows make such large stages that three of them are enough.
+    least = 3 if summed else 4
+    in_flight = per_sm * shared_bytes(problem, tiles) * (tiles.num_stages >= least)
     in_flight = np.minimum(in_flight, _ENOUGH_IN_FLIGHT)
     swizzles = np.where(at_once, 2.0, 1.0)
     off_swizzle = np.log2(tiles.k * problem.lhs_bytes / _SWIZZLE_BYTES / swizzles)
@@ -151,6 +167,14 @@ def ranked_tiles(
         for i in order
     ]
     return _different(ranked)
+
+
+def _sums_rows_of(facts: Facts, dot: Dot) -> bool:
+    """Whether the kernel reduces the product's rows."""
+    return any(
+        (axis.knob, axis.loop, axis.extent) == (dot.n.knob, dot.n.loop, dot.n.extent)
+        for axis in facts.reduced
+    )
 
 
 def _split_choices(
@@ -241,11 +265,6 @@ def problem_of(facts: Facts, dot: Dot, split: Knob | None) -> Problem:
         if knob.slot not in mine and knob is not split:
             programs *= max(1, knob.extent)
     out_bytes = [a.item_bytes for a in facts.accesses if a.is_store]
-    on_grid = [
-        facts.knobs[axis.knob].on_grid
-        for axis in (dot.m, dot.n)
-        if axis.knob is not None
-    ]
     return Problem(
         m=max(1, dot.m.extent),
         n=max(1, dot.n.extent),
@@ -255,8 +274,13 @@ def problem_of(facts: Facts, dot: Dot, split: Knob | None) -> Problem:
         rhs_bytes=dot.rhs_bytes,
         out_bytes=max(out_bytes, default=2),
         rate=dot.rate,
-        in_one_program=bool(on_grid) and not any(on_grid),
+        rows_on_grid=_on_grid(facts, dot.m),
+        columns_on_grid=_on_grid(facts, dot.n),
     )
+
+
+def _on_grid(facts: Facts, axis: Axis) -> bool:
+    return axis.knob is None or facts.knobs[axis.knob].on_grid
 
 
 def split_knob(facts: Facts, dot: Dot) -> Knob | None:
@@ -290,6 +314,8 @@ def other_blocks(facts: Facts, dot: Dot, split: Knob | None) -> dict[int, int]:
 
 def _l2_grouping(problem: Problem, choice: _Choice, hardware: Hardware) -> int:
     """Group rows where a pass over all columns would flush the left operand from L2."""
+    if not (problem.rows_on_grid and problem.columns_on_grid):
+        return 1
     rows = math.ceil(problem.m / choice.m)
     columns = math.ceil(problem.n / choice.n)
     operands = problem.k * (

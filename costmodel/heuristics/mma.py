@@ -31,6 +31,11 @@ _SYNC_ON_TCGEN05 = 0.25
 # Helion holds every config against the default's full sums (helion 1.5.0, triton
 # 3.6.0, 2026-11). None of 64 or fewer was recorded.
 EXACT_FP8_SUM = 64
+# Where 8-bit values become 16-bit ones first, every warp turns what it reads: on an
+# H200 about 4 a clock and warp, 16 a clock and SM, by times of six 8-bit products of 8
+# to 360 us that nothing else explains (helion 1.5.0, triton 3.6.0, 2026-11).
+_CONVERTED_BY_WARP = 4.0
+_CONVERTED_BY_SM = 16.0
 
 
 def uses_group_instruction(hardware: Hardware, rows: Any, num_warps: Any) -> Any:
@@ -43,6 +48,17 @@ def sums_fp8_inexactly(hardware: Hardware, rows: Any, num_warps: Any) -> Any:
     """Whether an 8-bit float product of this tile would lose bits of its sum."""
     inexact = hardware.has_wgmma and not hardware.has_tcgen05
     return uses_group_instruction(hardware, rows, num_warps) & inexact
+
+
+def converts_fp8(hardware: Hardware, rate: str) -> bool:
+    """Whether 8-bit floats are made 16-bit ones, as Hopper's `mma.sync` has none."""
+    return rate == "fp8" and hardware.has_wgmma and not hardware.has_tcgen05
+
+
+def converted_per_us(hardware: Hardware, warps: Array) -> Array:
+    """8-bit values that the warps at work on one SM make 16-bit ones; float64[n]."""
+    clock = hardware.clock_ghz * 1e3
+    return np.minimum(_CONVERTED_BY_SM, _CONVERTED_BY_WARP * warps) * clock
 
 
 def mma_rate(

@@ -7,9 +7,13 @@
    exchange, more spill once several tiles are live.
 4. Where the reduced axis is not the contiguous one (a column sum), lanes go along the
    contiguous axis and the loop walks the other, in chunks that keep as many bytes in
-   flight as memory needs to be busy: such loops have no other prefetch.
+   flight as memory needs to be busy: such loops have no other prefetch. Programs that
+   share the walked axis want few warps, for each adds its own partial sums.
 5. A loop over rows inside a block of rows (backward norms) takes few rows at a time,
-   and the block is as large as one program for each SM slot allows.
+   and the block is as large as one program for each SM slot allows. A loop over rows in
+   a program that holds whole rows takes as many as registers do.
+6. A loop along a row that reads one tensor leaves a thread twice the values, for
+   nothing else brings its next loads forward.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.facts import Knob
 from costmodel.heuristics.facts import power_above
 from costmodel.heuristics.facts import power_below
+from costmodel.heuristics.fill import LINE_BYTES
+from costmodel.heuristics.fill import busy_bytes
 from costmodel.heuristics.fill import fixed_elements
 from costmodel.heuristics.fill import knobs_of
 from costmodel.heuristics.fill import programs_of
@@ -29,7 +35,6 @@ from costmodel.heuristics.fill import shrink_to_fill
 from costmodel.heuristics.fill import tile_elements
 from costmodel.heuristics.fill import warps_for
 from costmodel.heuristics.fill import work_elements
-from costmodel.heuristics.tiles import MEMORY_LATENCY_US
 from costmodel.types import Config
 
 _VALUES_PER_THREAD = (
@@ -41,13 +46,18 @@ _LONGEST_ROW = 16384  # in registers: 32 warps of 16 values, or 16 of 32
 # faster than Helion's 16384 at once (H200, 2026-11); with 16384 and half the warps 0.82
 # to 1.47: more programs fit an SM, and one's exchange hides behind another's loads.
 _CHUNK = 4096
+# Where one tensor streams by, with four warps: 64 values a thread were best on six of
+# seven such loops, 32 or fewer 1.0 to 1.3 times slower (H200, 2026-11).
+_WALKED = 8192
+_MOST_ADDS = 1024  # to one address: L2 does them one after the other
 _LONGEST_COLUMN = 16384  # elements of a column sum's tile: 16 warps of 32 values
 _COLUMN_LANES = (
     64  # contiguous elements of a column sum's tile: two 64-byte reads of bf16
 )
 _PROGRAMS_PER_SM = 4
-_LINE_BYTES = 128  # of L2 and of a DRAM burst
-_IN_FLIGHT = 1.5  # times what an idle memory needs: latency grows under load
+# Times what an idle memory needs: latency grows under load, and nothing is in flight
+# while a chunk is summed. 512 rows for 256 were 1.5 times faster (H200, 2026-11).
+_IN_FLIGHT = 3.0
 
 
 def propose_reduction(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]:
@@ -60,6 +70,9 @@ def propose_reduction(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
     nested = _nested_rows(facts)
     # A column's values add up in one thread, so more of them cost no exchange.
     columns = any(k.slot == facts.lane_slot() for k in facts.grid_knobs)
+    columns = columns or _walks_rows_it_holds(facts)
+    lane = facts.lane_slot()
+    alone = facts.loop_knobs if _walks_alone(facts) else ()
     drafts: list[Draft] = []
     for rows, chunk, values in _plans(facts):
         sizes = _sizes(facts, hardware, nested, rows, chunk)
@@ -68,7 +81,8 @@ def propose_reduction(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
         for extent, loop in zip(facts.row_extents, row_loops, strict=True):
             if loop is not None:
                 tile = max(1, tile * loop // power_above(extent))
-        num_warps = warps_for(tile, values * (2 if columns else 1))
+        walks = any(k.slot == lane and sizes[k.slot] < k.extent for k in alone)
+        num_warps = warps_for(tile, values * (2 if columns or walks else 1))
         config = changed(
             with_blocks(base, sizes),
             num_warps=num_warps,
@@ -79,6 +93,29 @@ def propose_reduction(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
             Draft(config, _words(facts, sizes, num_warps, tile, row_loops, chunk))
         )
     return drafts
+
+
+def _walks_alone(facts: Facts) -> bool:
+    """Whether what walks along a row, where it is too long, is a loop of the kernel's
+    own that reads one tensor and writes none.
+
+    A reduction that Helion rolls keeps a value for each that it reads, and tensors that
+    are handled together share the registers.
+    """
+    lane = facts.lane_slot()
+    tensors = {a.tensor for a in facts.large_accesses()}
+    return len(tensors) == 1 and any(k.slot == lane for k in _reduced_knobs(facts))
+
+
+def _walks_rows_it_holds(facts: Facts) -> bool:
+    """Whether programs add up whole rows, several at a time."""
+    main = facts.widest()
+    return (
+        main is not None
+        and facts.lane_slot() is None
+        and fixed_elements(main) > _COLUMN_LANES
+        and any(k.slot in knobs_of(main) for k in _reduced_knobs(facts))
+    )
 
 
 def _splits(facts: Facts) -> bool:
@@ -94,24 +131,33 @@ def _split_drafts(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]
     assert main is not None
     lane = facts.lane_slot()
     reduced = {axis.knob for axis in facts.reduced}
-    fair = main.elements / (hardware.n_sms * _PROGRAMS_PER_SM)
+    fair = power_below(main.elements / (hardware.n_sms * _PROGRAMS_PER_SM))
+    # Sums of columns stay in their threads, but each warp adds its own to memory: with
+    # 64 x 64 and 1 or 2 warps three column sums ran 1.4 to 2.7 times faster than
+    # Helion's 32 x 32 with 4, with 64 x 128 and 8 warps 0.9 to 1.4 (H200, 2026-11).
+    columns = lane is not None and lane not in reduced
+    usual = float(min(fair, _TILE if columns else 2 * _TILE))
+    if columns:
+        usual = max(usual, _least_column_tile(facts))
+    few = 2 * _VALUES_PER_THREAD if columns else _VALUES_PER_THREAD
     drafts = []
     for share, values in (
-        (1.0, _VALUES_PER_THREAD),
-        (1.0, _VALUES_PER_THREAD / 2),
-        (0.5, _VALUES_PER_THREAD),
-        (2.0, _VALUES_PER_THREAD),
-        (0.25, _VALUES_PER_THREAD / 2),
-        (4.0, 2 * _VALUES_PER_THREAD),
+        (1.0, few),
+        (1.0, few / 2),
+        (2.0, few),
+        (0.5, few),
+        (1.0, 2 * few),
+        (0.25, few / 2),
+        (4.0, 2 * few),
     ):
-        tile = max(256.0, min(power_below(fair), 2 * _TILE) * share)
+        tile = max(256.0, usual * share)
         tile = max(1.0, tile / fixed_elements(main))
         first = [] if lane is None else [lane]
         order = [*first, *(k.slot for k in reversed(facts.knobs) if k.slot != lane)]
         # Lanes whose results stay apart need no more than whole sectors.
         room = {slot: tile for slot in order}
         if lane is not None and lane not in reduced:
-            room[lane] = 2.0 * _COLUMN_LANES
+            room[lane] = float(_COLUMN_LANES)
         sizes = {knob.slot: knob.choices[0] for knob in facts.knobs}
         left = tile
         for slot in order:
@@ -135,6 +181,14 @@ def _split_drafts(facts: Facts, base: Config, hardware: Hardware) -> list[Draft]
     return drafts
 
 
+def _least_column_tile(facts: Facts) -> float:
+    """Elements of a column sum's tile, so that few enough programs add to one place."""
+    reduced = [axis for axis in facts.reduced if axis.knob is not None]
+    extent = max((axis.extent for axis in reduced), default=1)
+    rows = power_above(extent / _MOST_ADDS)
+    return float(min(_LONGEST_COLUMN, _COLUMN_LANES * rows))
+
+
 def _plans(facts: Facts) -> list[tuple[float, int, float]]:
     """(share of rows, longest row kept whole, values a thread), best first."""
     longest = _LONGEST_ROW
@@ -156,7 +210,7 @@ def _row_loop(extent: int, longest: int) -> int | None:
     """Chunk of a rolled reduction, or None for the whole row."""
     if power_above(extent) <= longest:
         return None
-    return min(longest, _CHUNK)
+    return min(longest, _WALKED)
 
 
 def _reduced_knobs(facts: Facts) -> tuple[Knob, ...]:
@@ -206,9 +260,13 @@ def _sizes(
         is_inner = knob.slot == lane
         if is_inner or knob in reduced:
             whole = power_above(knob.extent)
-            longest = min(chunk, _CHUNK) if whole > chunk else whole
-            # A reduced axis that is not contiguous is walked: lanes go elsewhere.
-            width = longest if is_inner else min(longest, _TILE // _COLUMN_LANES)
+            most = _WALKED if _walks_alone(facts) else _CHUNK
+            longest = min(chunk, most) if whole > chunk else whole
+            # A reduced axis that is not contiguous is walked: lanes go elsewhere, or
+            # whole rows lie in the program. 4 rows of 4096 with 8 warps were best, 16
+            # rows 0.22 of that (RMS norm backward, H200, 2026-11).
+            held = max(1, min(_TILE // _COLUMN_LANES, _LONGEST_COLUMN // per_row))
+            width = longest if is_inner else min(longest, held)
             sizes[knob.slot] = knob.nearest(width)
             per_row *= sizes[knob.slot]
     columns = [k for k in facts.grid_knobs if k.slot == lane]
@@ -245,7 +303,7 @@ def _by_sharing(facts: Facts, knobs: list[Knob]) -> list[Knob]:
     Rows shorter than a line of memory stay beside their neighbours instead.
     """
     main = facts.widest()
-    if main is None or fixed_elements(main) * main.item_bytes < _LINE_BYTES:
+    if main is None or fixed_elements(main) * main.item_bytes < LINE_BYTES:
         return list(reversed(knobs))
 
     def shared(knob: Knob) -> int:
@@ -259,9 +317,8 @@ def _rows_in_flight(
     facts: Facts, hardware: Hardware, sizes: dict[int, int], knob: Knob
 ) -> float:
     """Rows of a column sum's chunk whose loads keep memory busy (Little's law)."""
-    busy_bytes = hardware.dram_gb_per_s * 1e3 * MEMORY_LATENCY_US / hardware.n_sms
     resident = min(programs_of(facts, sizes) / hardware.n_sms, 16.0)
-    per_program = _IN_FLIGHT * busy_bytes / max(resident, 0.5)
+    per_program = _IN_FLIGHT * busy_bytes(hardware) / max(resident, 0.5)
     row_bytes, elements = 0, 1
     for access in facts.accesses:
         slots = knobs_of(access)

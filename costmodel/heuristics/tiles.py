@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from costmodel.hardware import Hardware
+from costmodel.heuristics.mma import converted_per_us
+from costmodel.heuristics.mma import converts_fp8
 from costmodel.heuristics.mma import mma_rate
 from costmodel.heuristics.mma import uses_group_instruction
 
@@ -41,7 +43,8 @@ class Problem:
         rhs_bytes: Bytes of an element of the right operand.
         out_bytes: Bytes of an element of the result.
         rate: Key of `Hardware.peak_tflops`.
-        in_one_program: Whether loops, not the grid, walk rows and columns.
+        rows_on_grid: Whether programs are spread along rows; else a loop walks them.
+        columns_on_grid: The same of columns.
     """
 
     m: int
@@ -52,7 +55,8 @@ class Problem:
     rhs_bytes: int
     out_bytes: int
     rate: str
-    in_one_program: bool = False
+    rows_on_grid: bool = True
+    columns_on_grid: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +113,19 @@ def occupancy(
     """Tiles that one SM must do, and programs at work on it together; float64[n]."""
     rows = np.ceil(problem.m / tiles.m)
     columns = np.ceil(problem.n / tiles.n)
-    if problem.in_one_program:
-        programs = np.ceil(problem.programs / hardware.n_sms)
-        per_sm = rows * columns * programs
-        most = np.full_like(per_sm, programs)
-    else:
-        per_sm = np.ceil(rows * columns * problem.programs / hardware.n_sms)
-        most = per_sm
+    none = np.ones_like(rows)
+    programs = (
+        problem.programs
+        * (rows if problem.rows_on_grid else none)
+        * (columns if problem.columns_on_grid else none)
+    )
+    most = np.ceil(programs / hardware.n_sms)
+    # Tiles that a loop walks come one after the other in every program.
+    per_sm = (
+        most
+        * (none if problem.rows_on_grid else rows)
+        * (none if problem.columns_on_grid else columns)
+    )
     by_smem = hardware.smem_per_sm_bytes / (shared_bytes(problem, tiles) + 1024.0)
     by_threads = hardware.max_threads_per_sm / (32.0 * tiles.num_warps)
     registers = (accumulator_registers(tiles) + 56.0) * 32.0 * tiles.num_warps
@@ -132,6 +142,10 @@ def matmul_us(problem: Problem, tiles: Tiles, hardware: Hardware) -> Array:
     flop = 2.0 * tiles.m * tiles.n * steps * tiles.k
     rate = mma_rate(hardware, problem.rate, tiles.m, tiles.n, tiles.num_warps)
     math_us = per_sm * flop / rate
+    if converts_fp8(hardware, problem.rate):
+        values = per_sm * steps * tiles.k * (tiles.m + tiles.n)
+        turned_us = values / converted_per_us(hardware, resident * tiles.num_warps)
+        math_us = np.maximum(math_us, turned_us)
 
     loaded = steps * stage_bytes(problem, tiles)
     l2_us = per_sm * loaded / (_L2_BYTES_PER_CLOCK * hardware.clock_ghz * 1e3)
