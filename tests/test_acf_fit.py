@@ -11,9 +11,15 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from costmodel.acf.choice import with_certain_pair
+from costmodel.acf.effects import judged
+from costmodel.acf.identity import KNOB
 from costmodel.acf.pair_model import PairCard
 from costmodel.acf.pair_model import PairModel
 from costmodel.acf.pair_model import pair_model_path
+from costmodel.compiled_facts import CompiledFacts
+from costmodel.compiled_facts import CompileStatus
+from costmodel.compiled_facts import Toolchain
 from costmodel.errors import CorruptRecordError
 from costmodel.errors import ModelNotFoundError
 from costmodel.errors import SchemaMismatchError
@@ -30,6 +36,10 @@ from costmodel.training.acf_fit import publish_pairs
 from costmodel.training.acf_fit import too_little
 from costmodel.training.acf_fit import train_pairs
 from costmodel.training.acf_rows import RecordedPairs
+from costmodel.types import Config
+from costmodel.types import Pick
+from costmodel.types import PickSource
+from costmodel.types import ReasonCode
 
 H200 = load_hardware("H200")
 HELPS, HARMS, IDLE = "helps", "harms", "idle"
@@ -169,6 +179,55 @@ def test_a_family_it_never_saw_gets_the_file_where_it_spills_and_nowhere_else() 
         assert all(acf == HELPS and spills and gain > 0 for acf, gain in sure)
         picked += bool(sure)
     assert picked >= len(unseen) // 2 - 1
+
+
+def _compiled(code: EffectFacts) -> CompiledFacts:
+    """As the compile check would tell it."""
+    return CompiledFacts(
+        CompileStatus.OK,
+        "",
+        "sm90",
+        Toolchain("1", "2", "3", "13.3.73"),
+        registers=code.registers,
+        spill_store_bytes=code.spill_bytes,
+        spill_load_bytes=0,
+        stack_bytes=code.stack_bytes,
+        smem_bytes=code.smem_bytes,
+        num_warps=code.num_warps,
+        n_instructions=code.n_instructions,
+        code_digest=repr(code),
+    )
+
+
+@pytest.mark.parametrize("spill", [500, 0])
+def test_a_pick_gets_the_file_where_its_config_spills(
+    trained: TrainedPairs, spill: int
+) -> None:
+    """From compiled facts to the answer, for a kernel the model has not seen."""
+    config: Config = {"num_warps": 8}
+    registers = 255 if spill else 128
+    effects = judged(
+        config,
+        _compiled(_code(registers, spill, 1500)),
+        {
+            HELPS: _compiled(_code(registers, 0, 1500 - spill // 16 + 1)),
+            HARMS: _compiled(_code(registers - 8, spill, 1950)),
+        },
+    )
+    pick = Pick(
+        config=config,
+        source=PickSource.DEFAULT,
+        reason=ReasonCode.GAIN_BELOW_MARGIN,
+        detail="",
+        default=config,
+        shortlist=(config,),
+        shortlist_speedups=((1.0, 1.0),),
+    )
+    paths = {HELPS: "/c/helps.acf", HARMS: "/c/harms.acf"}
+    bounds = trained.model.bounds(effects, H200)
+    found = with_certain_pair(pick, effects, bounds, paths)
+    assert found.config.get(KNOB) == (paths[HELPS] if spill else None)
+    assert (found == pick) == (spill == 0)
 
 
 @pytest.mark.parametrize("seed", [3, 4])
