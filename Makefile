@@ -10,7 +10,7 @@ SHIPPED = costmodel/models
 TRAINED_ON = datasets/corpora/h200 datasets/corpora/h200_bench $(SAMPLE)
 KERNEL = datasets/workloads/attention.py:attention_full
 
-.PHONY: install demo model golden test test-fast test-helion test-exhaustive clean
+.PHONY: install demo model golden test test-fast test-helion test-exhaustive test-acf clean
 
 install: $(VENV)/.installed
 
@@ -54,6 +54,24 @@ test-helion: install
 
 test-exhaustive: install
 	$(BIN)/python -m pytest -m "exhaustive"
+
+# Control files for ptxas: the rest of their tests, on real assemblers (45 MB each).
+# They stay on this machine; no control file is fetched, or needed.
+PTXAS_DIR = build/ptxas
+PTXAS = 13.3.73 13.5.37
+
+$(PTXAS_DIR)/%/.fetched: | install
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps \
+	    --dest $(PTXAS_DIR)/wheels nvidia-cuda-nvcc==$*
+	mkdir -p $(@D)
+	$(BIN)/python -m zipfile -e \
+	    $(PTXAS_DIR)/wheels/nvidia_cuda_nvcc-$*-*.whl $(@D)
+	chmod +x $(@D)/nvidia/cu13/bin/ptxas
+	touch $@
+
+test-acf: install $(PTXAS:%=$(PTXAS_DIR)/%/.fetched)
+	COSTMODEL_TEST_PTXAS_DIR=$(CURDIR)/$(PTXAS_DIR) \
+	    $(BIN)/python -m pytest tests/test_acf_ptxas.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -125,7 +125,7 @@ class Probe:
                     "the cubin's note does not name the control file: a wrapper "
                     "around ptxas drops the option",
                 )
-            if run.digest != self._plain_digest(name):
+            if run.digest != self.plain_digest(name):
                 return ProbeVerdict(ProbeStatus.OK, changed=(name,))
         return ProbeVerdict(
             ProbeStatus.UNCHANGED,
@@ -134,7 +134,12 @@ class Probe:
             "(`--ptx FILE` adds that kernel's code to the programs)",
         )
 
-    def _plain_digest(self, name: str) -> str:
+    def plain_digest(self, name: str) -> str:
+        """Digest of a program's code without any control file.
+
+        Raises:
+            AcfSourceError: The assembler fails on it.
+        """
         if name not in self._plain:
             run = self._run(self._programs[name], None)
             if run.code != 0:
