@@ -107,7 +107,7 @@ def _ranked(facts: Facts, grid: Grid, hardware: Hardware, held: Held) -> list[in
             grid.num_warps,
             _off_swizzle(facts, grid),
             # Where memory decides, the fewest programs read least twice.
-            np.where(time_us <= floor_us, programs_of(facts, grid), 0.0),
+            np.where(time_us <= floor_us * _TIE, programs_of(facts, grid), 0.0),
             # Up to three stages a slow load is forgiven; more take room from others.
             -np.minimum(grid.num_stages, 3.0),
             np.floor(np.maximum(steps, 0.0) / math.log(_TIE)),
