@@ -10,8 +10,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from costmodel.acf.here import control_file
     from costmodel.enabling import disable
     from costmodel.enabling import enable
+    from costmodel.enabling import override
     from costmodel.modes import autotuner
     from costmodel.process_provider import pick
     from costmodel.process_provider import stats
@@ -27,8 +29,10 @@ __all__ = [
     "__version__",
     "autotuner",
     "buckets",
+    "control_file",
     "disable",
     "enable",
+    "override",
     "pick",
     "pick_shapes",
     "rank",
@@ -39,8 +43,10 @@ _HOME = {
     "Pick": "costmodel.types",
     "autotuner": "costmodel.modes",
     "buckets": "costmodel.token_buckets",
+    "control_file": "costmodel.acf.here",
     "disable": "costmodel.enabling",
     "enable": "costmodel.enabling",
+    "override": "costmodel.enabling",
     "pick": "costmodel.process_provider",
     "pick_shapes": "costmodel.shapes",
     "rank": "costmodel.ranking",

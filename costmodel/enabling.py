@@ -7,14 +7,17 @@ prints it as a table.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import os
+from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from costmodel import helion_hook
+from costmodel.errors import KernelFileError
 from costmodel.modes import Answerer
 from costmodel.modes import Mode
 from costmodel.modes import mode_of
@@ -45,14 +48,20 @@ class Plan:
     why: str = ""
 
 
-def plan_for(situation: helion_hook.Situation, *, user_lists: bool) -> Plan:
+def plan_for(
+    situation: helion_hook.Situation,
+    *,
+    user_lists: bool,
+    any_autotuner: bool = False,
+) -> Plan:
     """Whose turn it is.
 
     Args:
         situation: What Helion would do.
         user_lists: Whether kernels with a list of configs are ours too.
+        any_autotuner: Whether kernels with an autotuner of their own are ours too.
     """
-    why = _not_ours(situation)
+    why = _not_ours(situation, any_autotuner)
     if why is not None:
         return Plan(Action.LEAVE, why=why)
     may_measure = situation.effort != "none" and not situation.is_disallowed
@@ -63,7 +72,7 @@ def plan_for(situation: helion_hook.Situation, *, user_lists: bool) -> Plan:
     return Plan(Action.ANSWER, may_measure)
 
 
-def _not_ours(situation: helion_hook.Situation) -> str | None:
+def _not_ours(situation: helion_hook.Situation, any_autotuner: bool) -> str | None:
     if situation.is_reference:
         return "the kernel runs in Helion's interpret mode"
     if situation.backend != "triton":
@@ -75,6 +84,8 @@ def _not_ours(situation: helion_hook.Situation) -> str | None:
     if situation.effort == "none" or situation.n_user_configs > 1:
         return None  # Helion asks no autotuner there, so what follows is not consulted
     if not situation.is_default_autotuner:
+        if any_autotuner:
+            return None  # what follows is about Helion's own search
         return "the kernel has an autotuner of its own"
     if situation.asserts_cache_hit:
         return "a missing cache entry shall be an error"
@@ -127,25 +138,83 @@ def disable() -> None:
     helion_hook.uninstall()
 
 
+@contextlib.contextmanager
+def override(
+    *kernels: Any,
+    mode: Mode | str = Mode.PREDICT,
+    model_path: str | os.PathLike[str] | None = None,
+    user_lists: bool = False,
+    verify_output: bool = False,
+) -> Iterator[None]:
+    """Answer for these kernels alone, also where they have an autotuner of their own.
+
+    For kernels that are somebody else's: their settings are not touched. A config that
+    a kernel has already is laid aside, so that it asks again, and comes back at the
+    end; a kernel that names its config in `config=` keeps it. Overrides may be nested,
+    and one for a kernel comes before `enable`. No kernel of these may be running in
+    another thread while the block begins or ends.
+
+    Example:
+        >>> with costmodel.override(engine.ops.rms_norm_kernel):
+        ...     engine.warm_up()
+
+    Args:
+        kernels: What `helion.kernel` returned.
+        mode: As for `enable`.
+        model_path: As for `enable`.
+        user_lists: As for `enable`.
+        verify_output: As for `enable`.
+
+    Raises:
+        KernelFileError: One of them is no Helion kernel.
+        ValueError: There is no such mode.
+    """
+    for one in kernels:
+        if not helion_hook.is_kernel(one):
+            raise KernelFileError(
+                f"expected what helion.kernel returned, found {type(one).__name__}: "
+                "name the kernel object inside the wrapper"
+            )
+    decide = make_decider(
+        mode,
+        model_path=model_path,
+        user_lists=user_lists,
+        verify_output=verify_output,
+        any_autotuner=True,
+    )
+    with contextlib.ExitStack() as stack:
+        for one in kernels:
+            stack.callback(helion_hook.install_for(one, decide))
+        yield
+
+
 def make_decider(
     mode: Mode | str = Mode.PREDICT,
     *,
     model_path: str | os.PathLike[str] | None = None,
     user_lists: bool = False,
     verify_output: bool = False,
+    any_autotuner: bool = False,
 ) -> helion_hook.Decide:
-    """What Helion's dispatch asks while we are enabled; arguments as for `enable`."""
+    """What Helion's dispatch asks while we are enabled.
+
+    Arguments as for `enable`, and whether kernels with an autotuner of their own are
+    answered for too.
+    """
     owner = provider_for(model_path) if model_path is not None else None
     answerer = Answerer(mode_of(mode), owner, verify_output=verify_output)
-    return _Decider(answerer, user_lists)
+    return _Decider(answerer, user_lists, any_autotuner)
 
 
 class _Decider:
     """What the wrapper asks."""
 
-    def __init__(self, answerer: Answerer, user_lists: bool) -> None:
+    def __init__(
+        self, answerer: Answerer, user_lists: bool, any_autotuner: bool
+    ) -> None:
         self._answerer = answerer
         self._user_lists = user_lists
+        self._any_autotuner = any_autotuner
         self._said = False
 
     def __call__(self, bound: Any, args: Sequence[object]) -> Config | None:
@@ -169,7 +238,11 @@ class _Decider:
             self._leave(bound, refusal.detail)
             return None
         situation = helion_hook.situation_of(bound)
-        plan = plan_for(situation, user_lists=self._user_lists)
+        plan = plan_for(
+            situation,
+            user_lists=self._user_lists,
+            any_autotuner=self._any_autotuner,
+        )
         if plan.action is Action.LEAVE:
             self._leave(bound, plan.why)
             return None

@@ -13,10 +13,8 @@ nothing inside, and the configs are a literal named `_C`.
 from __future__ import annotations
 
 import ast
-import hashlib
 import inspect
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,9 @@ from typing import Any
 from costmodel.arguments import DTYPES
 from costmodel.arguments import Argument
 from costmodel.errors import ExportError
+from costmodel.export_marks import is_unchanged
+from costmodel.export_marks import marked
+from costmodel.export_marks import span_of
 from costmodel.export_plan import KernelExport
 
 _HEADER = '''"""Configs for Helion's ahead-of-time lookup, by `costmodel export`.
@@ -31,8 +32,6 @@ _HEADER = '''"""Configs for Helion's ahead-of-time lookup, by `costmodel export`
 What stands between the marks is replaced by the next export; the rest is left alone.
 """
 '''
-_BEGIN = "# costmodel export, begin: "
-_END = "# costmodel export, end: "
 
 
 def aot_file_name(source: Path | str, arch: str) -> str:
@@ -80,7 +79,7 @@ def aot_section(kernel: Any, export: KernelExport) -> str:
             "",
         ]
     )
-    return f"{_BEGIN}{name} {_digest(body)}\n{body}{_END}{name}\n"
+    return marked(name, body)
 
 
 # Every launch asks, so calls are remembered by what is at hand. Others than tensors and
@@ -236,7 +235,7 @@ def merge_aot(existing: str | None, sections: dict[str, str]) -> tuple[str, list
         raise ExportError(f"expected Python, found {error}") from error
     refused = []
     for name, section in sections.items():
-        span = _span(text, name)
+        span = span_of(text, name)
         if span is None:
             if _defines(text, name):
                 refused.append(name)
@@ -244,27 +243,11 @@ def merge_aot(existing: str | None, sections: dict[str, str]) -> tuple[str, list
             text = text.rstrip("\n") + "\n\n\n" + section
             continue
         start, end = span
-        if not _is_ours(text[start:end]):
+        if not is_unchanged(text[start:end]):
             refused.append(name)
             continue
         text = text[:start] + section + text[end:]
     return text, refused
-
-
-def _span(text: str, name: str) -> tuple[int, int] | None:
-    begin = re.search(rf"^{re.escape(_BEGIN + name)} \w+\n", text, re.MULTILINE)
-    if begin is None:
-        return None
-    end = re.compile(rf"^{re.escape(_END + name)}\n?", re.MULTILINE)
-    found = end.search(text, begin.end())
-    return None if found is None else (begin.start(), found.end())
-
-
-def _is_ours(section: str) -> bool:
-    """Whether a section is as we wrote it."""
-    first, _, rest = section.partition("\n")
-    body = rest[: rest.rindex(_END)]
-    return first.rpartition(" ")[2] == _digest(body)
 
 
 def _defines(text: str, name: str) -> bool:
@@ -273,10 +256,6 @@ def _defines(text: str, name: str) -> bool:
         isinstance(node, ast.FunctionDef) and node.name in wanted
         for node in ast.walk(ast.parse(text))
     )
-
-
-def _digest(body: str) -> str:
-    return hashlib.sha256(body.encode()).hexdigest()[:16]
 
 
 def _literal(config: dict[str, Any]) -> str:

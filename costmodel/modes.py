@@ -43,6 +43,9 @@ class Mode(enum.StrEnum):
     SEED = "seed"
 
 
+_MEASURING = (Mode.VERIFY, Mode.SEED)
+
+
 class Answerer:
     """A mode with the model behind it.
 
@@ -69,13 +72,13 @@ class Answerer:
         """What predicts and counts."""
         return self._provider or default_provider()
 
-    def answer(
-        self,
-        bound: Any,
     @property
     def _control_files(self) -> ControlFiles:
         return ControlFiles(self.provider)
 
+    def answer(
+        self,
+        bound: Any,
         args: Sequence[object],
         *,
         skip_cache: bool = False,
@@ -113,17 +116,21 @@ class Answerer:
         options: Mapping[str, object],
     ) -> Pick:
         kernel = helion_hook.underlying(bound)
-        if not skip_cache:
-            tuned = self.provider.tuned(bound, args)
-            if tuned is not None:
-                return tuned
-        pick = self.provider.answer(
-            kernel,
-            args,
-            with_descriptors=with_descriptors,
-            look_at_code=self.mode is Mode.CODE,
-        )
+        known = None if skip_cache else self.provider.tuned(bound, args)
+        if known is not None and known.source is PickSource.TUNED:
+            return known
         capturing = helion_hook.is_capturing()
+        measures = may_measure and not capturing and self.mode in _MEASURING
+        # What was exported stays, as whoever rolled it out expects; but it was
+        # predicted too, and where we may measure that counts for more.
+        pick = known
+        if pick is None or measures:
+            pick = self.provider.answer(
+                kernel,
+                args,
+                with_descriptors=with_descriptors,
+                look_at_code=self.mode is Mode.CODE,
+            )
         # A capture forbids to wait for the GPU, which a measurement has to.
         if may_measure and pick.shortlist and not capturing:
             if self.mode is Mode.VERIFY:
@@ -140,6 +147,11 @@ class Answerer:
             return default_pick(kernel, ReasonCode.COMPILE_REFUSED, objection)
         if self._verify_output and not capturing:
             return with_checked_output(kernel, args, pick)
+        helion_hook.guard_first_run(
+            kernel,
+            pick.config,
+            lambda: self.provider.count_reason(ReasonCode.LAUNCH_REFUSED),
+        )
         return pick
 
 

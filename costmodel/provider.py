@@ -272,21 +272,21 @@ class Provider:
         )
 
     def tuned(self, bound: Any, args: Sequence[object] | None = None) -> Pick | None:
-        """Helion's exact tuned entry as an answer, or None; not counted yet."""
+        """What is written down for this kernel and shape, or None; not counted yet.
+
+        Helion's exact tuned entry, else what `costmodel export` chose.
+        """
         if is_disabled():
             return None
         key = ("tuned", helion_hook.tuned_epoch(), arguments_key(args))
         found = self._answers.get(bound, key)
         if isinstance(found, Missing):
             found = _tuned_pick(bound, args)
+            if found is not None and found.config.get(KNOB):
+                found = self._with_controls_of_here(bound, found)
             self._answers.put(bound, key, found)
         return found
 
-            if found is not None and found.config.get(KNOB):
-                found = self._with_controls_of_here(bound, found)
-    def _remembered(
-        self,
-        bound: Any,
     def _with_controls_of_here(self, bound: Any, found: Pick) -> Pick:
         """The pick with its control file as it lies here, or without, saying why."""
         from costmodel.acf.resolving import resolved
@@ -299,6 +299,9 @@ class Provider:
         log.warning("costmodel: no control file (%s): %s", reason.value, words)
         return replace(found, config=config, detail=f"{found.detail}; {words}")
 
+    def _remembered(
+        self,
+        bound: Any,
         args: Sequence[object] | None,
         kind: str,
         ask: Callable[[], Pick],
@@ -415,12 +418,24 @@ def _tuned_pick(bound: Any, args: Sequence[object] | None) -> Pick | None:
         return None
     config = helion_hook.tuned_config(bound, args)
     if config is None:
-        return None
+        return _exported_pick(bound, args)
     return Pick(
         config=config,
         source=PickSource.TUNED,
         reason=ReasonCode.TUNED_ENTRY,
         detail="Helion tuned this kernel at this shape before",
+    )
+
+
+def _exported_pick(bound: Any, args: Sequence[object] | None) -> Pick | None:
+    config = helion_hook.exported_config(bound, args)
+    if config is None:
+        return None
+    return Pick(
+        config=config,
+        source=PickSource.LEARNED,
+        reason=ReasonCode.EXPORTED,
+        detail="costmodel export chose it for this kernel; nobody has timed it",
     )
 
 

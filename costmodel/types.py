@@ -54,7 +54,9 @@ class ReasonCode(enum.StrEnum):
     GAIN_BELOW_MARGIN = "gain_below_margin"
     OUT_OF_RANGE = "out_of_range"
     NO_HELION_RULE = "no_helion_rule"
+    EXPORTED = "exported"
     COMPILE_REFUSED = "compile_refused"
+    LAUNCH_REFUSED = "launch_refused"
     NO_MODEL = "no_model"
     MODEL_REFUSED = "model_refused"
     UNKNOWN_KERNEL = "unknown_kernel"
@@ -71,13 +73,13 @@ class ReasonCode(enum.StrEnum):
     USER_LIST = "user_list"
     OUTPUT_DIFFERS = "output_differs"
     STEPPED_ASIDE = "stepped_aside"
-    INTERNAL_ERROR = "internal_error"
-
     ACF_CERTAIN = "acf_certain"
     ACF_TOOLCHAIN = "acf_toolchain"
     ACF_MISSING = "acf_missing"
     ACF_UNSUPPORTED = "acf_unsupported"
     ACF_DIFFERS = "acf_differs"
+    INTERNAL_ERROR = "internal_error"
+
 
 class CandidateOrigin(enum.StrEnum):
     """Where a candidate came from."""

@@ -22,10 +22,13 @@ from helion_rig import StubProvider
 from helion_rig import answer_with
 from helion_rig import rig
 from helion_rig import twice
+from triton.runtime.errors import OutOfResources
 
 import costmodel
 from costmodel import helion_hook
 from costmodel.errors import UnreadableKernelError
+from costmodel.export_marks import marked
+from costmodel.helion_hook import first_run
 from costmodel.helion_hook import support
 from costmodel.types import Config
 
@@ -33,7 +36,13 @@ pytestmark = pytest.mark.helion
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "plug-in.md"
 SHAPES = ((2048, 4096),)
-WARPS = {"our pick": 2, "tuned entry": 16, "your config": 1, "that autotuner": 32}
+WARPS = {
+    "our pick": 2,
+    "tuned entry": 16,
+    "your config": 1,
+    "that autotuner": 32,
+    "exported config": 8,
+}
 """Each answer has a number of warps of its own; Helion's default has four."""
 
 
@@ -183,12 +192,25 @@ def _other_shape(trial: Trial) -> None:
 @case("AOT heuristic file, `AOTAutotuneCache`")
 def _aot_file(trial: Trial) -> None:
     _no_aot_file(trial)
-    folder = Path(trial.rig.folder)
-    config = json.dumps(trial.variant("tuned entry"))
-    answer = f"    return json.loads({config!r})\n"
-    text = f"import json\ndef autotune_twice(*args):\n{answer}"
+    _write_aot_file(trial, "import json\n" + _aot_function(trial, "tuned entry"))
+
+
+@case("AOT file by `costmodel export`, `AOTAutotuneCache`")
+def _exported_file(trial: Trial) -> None:
+    _no_aot_file(trial)
+    ours = marked("twice", _aot_function(trial, "exported config"))
+    _write_aot_file(trial, "import json\n" + ours)
+
+
+def _aot_function(trial: Trial, answer: str) -> str:
+    config = json.dumps(trial.variant(answer))
+    return f"def autotune_twice(*args):\n    return json.loads({config!r})\n"
+
+
+def _write_aot_file(trial: Trial, text: str) -> None:
     for name in ("sm90", "sm_90"):
-        (folder / f"_helion_aot_helion_rig_cuda_{name}.py").write_text(text)
+        path = Path(trial.rig.folder) / f"_helion_aot_helion_rig_cuda_{name}.py"
+        path.write_text(text)
 
 
 @case("`AOTAutotuneCache`, no file")
@@ -401,6 +423,16 @@ def _unknown_helion(trial: Trial) -> None:
 def _uncompilable(trial: Trial) -> None:
     broken = {**trial.default(), "block_sizes": [3]}
     answer_with(trial.patch, lambda bound: broken)
+
+
+@case("Triton or the GPU refuses our pick's program")
+def _unlaunchable(trial: Trial) -> None:
+    def refuse(self: Any, *args: Any, num_warps: int, **options: Any) -> None:
+        if num_warps == WARPS["our pick"]:
+            self.failure = OutOfResources(400_000, 232_448, "shared memory")
+            raise self.failure
+
+    trial.patch.setattr(first_run._Watch, "__call__", refuse)
 
 
 @case("a bug of ours")

@@ -24,9 +24,11 @@ from costmodel.helion_hook.devices import remember_device
 from costmodel.helion_hook.dispatch import Decide
 from costmodel.helion_hook.dispatch import can_guard_descriptors
 from costmodel.helion_hook.dispatch import install
+from costmodel.helion_hook.dispatch import install_for
 from costmodel.helion_hook.dispatch import is_installed
 from costmodel.helion_hook.dispatch import uninstall
 from costmodel.helion_hook.dispatch import uses_descriptors
+from costmodel.helion_hook.first_run import guard_first_run
 from costmodel.helion_hook.knobs import space
 from costmodel.helion_hook.legality import has_user_rules
 from costmodel.helion_hook.legality import is_legal
@@ -50,12 +52,14 @@ from costmodel.helion_hook.searches import measure
 from costmodel.helion_hook.searches import seeded_search
 from costmodel.helion_hook.situation import Situation
 from costmodel.helion_hook.situation import is_capturing
+from costmodel.helion_hook.situation import is_kernel
 from costmodel.helion_hook.situation import situation_of
 from costmodel.helion_hook.support import SUPPORTED_HELION
 from costmodel.helion_hook.support import Refusal
 from costmodel.helion_hook.support import installed_versions
 from costmodel.helion_hook.support import refusal
 from costmodel.helion_hook.support import unsupported_reason
+from costmodel.helion_hook.tuned import exported_config
 from costmodel.helion_hook.tuned import neighbour_configs
 from costmodel.helion_hook.tuned import tuned_config
 from costmodel.helion_hook.tuned import tuned_epoch
@@ -83,15 +87,19 @@ __all__ = [
     "clear_device_caches",
     "codegen_objection",
     "compiled_kernels",
+    "controls_objection",
     "default_config",
     "device_of",
+    "exported_config",
+    "guard_first_run",
     "has_user_rules",
     "helion_config",
-    "controls_objection",
     "install",
+    "install_for",
     "installed_versions",
     "is_capturing",
     "is_installed",
+    "is_kernel",
     "is_legal",
     "make_autotuner",
     "measure",
@@ -107,6 +115,8 @@ __all__ = [
     "refusal",
     "remember_device",
     "run_id_of",
+    "searched_controls",
+    "searching_controls",
     "seed_configs",
     "seeded_search",
     "situation_of",
@@ -115,8 +125,6 @@ __all__ = [
     "tuned_config",
     "tuned_epoch",
     "under_user_rules",
-    "searched_controls",
-    "searching_controls",
     "underlying",
     "uninstall",
     "unsupported_reason",

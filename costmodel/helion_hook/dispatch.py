@@ -2,7 +2,8 @@
 
 `BoundKernel.ensure_config_exists` runs once for each bound kernel, before its first
 launch and inside `torch.compile`, at every effort. While installed, a wrapper asks us
-first; where we have no answer, and after removal, Helion's own function runs.
+first: who was named for this very kernel, else who was named for all. Where nobody has
+an answer, and after removal, Helion's own function runs.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ _decide: Decide | None = None
 _original: Any = None
 _wrapper: Any = None
 _finder: importlib.abc.MetaPathFinder | None = None
-_answered: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_by_kernel: weakref.WeakKeyDictionary[Any, Decide] = weakref.WeakKeyDictionary()
+# What each bound kernel runs with by our word, and whose word it was.
+_answered: weakref.WeakKeyDictionary[Any, tuple[Any, Decide]]
+_answered = weakref.WeakKeyDictionary()
 
 
 def _renew_lock() -> None:
@@ -57,7 +61,10 @@ def install(decide: Decide) -> None:
     """
     global _decide, _finder
     with _lock:
-        _decide = decide
+        former, _decide = _decide, decide
+        for bound, (config, whose) in list(_answered.items()):
+            if whose is former:
+                _answered[bound] = (config, decide)
         module = sys.modules.get(_MODULE)
         if module is not None and hasattr(module, "BoundKernel"):
             _wrap(module)
@@ -72,30 +79,86 @@ def uninstall() -> None:
     A kernel that runs with a config of ours is asked anew at its next call: no kernel
     may be running in another thread meanwhile.
     """
-    global _decide, _finder, _original, _wrapper
+    global _decide, _finder
     with _lock:
-        _decide = None
+        former, _decide = _decide, None
         if _finder is not None:
             if _finder in sys.meta_path:
                 sys.meta_path.remove(_finder)
             _finder = None
-        if _original is not None:
-            owner = sys.modules[_MODULE].BoundKernel
-            if vars(owner).get(_METHOD) is _wrapper:
-                setattr(owner, _METHOD, _original)
+        _unwrap_if_idle()
+        if former is not None:
+            _forget(former)
+
+
+def install_for(kernel: Any, decide: Decide) -> Callable[[], None]:
+    """Ask `decide` for one kernel, whatever it is set to, until the result is called.
+
+    Configs that the kernel has for shapes that it met before are laid aside and come
+    back then, as they were; those of ours are forgotten. No kernel may be running in
+    another thread at either moment.
+
+    Args:
+        kernel: What `helion.kernel` returned.
+        decide: Who answers.
+    """
+    with _lock:
+        former = _by_kernel.get(kernel)
+        bounds = list(getattr(kernel, "_bound_kernels", {}).values())
+        aside = [(bound, bound._run, bound._config) for bound in bounds]
+        for bound in bounds:
+            bound._run = bound._config = None
+        _by_kernel[kernel] = decide
+        _wrap(sys.modules[_MODULE])
+
+    def restore() -> None:
+        with _lock:
+            if former is None:
+                _by_kernel.pop(kernel, None)
             else:
-                # Somebody wrapped ours: it stays below theirs and only passes on.
-                log.info("costmodel: another wrapper is around ours, which now idles")
-            _original = _wrapper = None
-        for bound, config in list(_answered.items()):
-            if bound._config is config:
-                bound._run = None
-                bound._config = None
-        _answered.clear()
+                _by_kernel[kernel] = former
+            _forget(decide)
+            for bound, run, config in aside:
+                bound._run, bound._config = run, config
+            _unwrap_if_idle()
+
+    return restore
+
+
+def config_replaced(bound: Any, before: Any) -> None:
+    """A config of ours gave way to another that a removal has to take back as well."""
+    with _lock:
+        known = _answered.get(bound)
+        if known is not None and known[0] is before:
+            _answered[bound] = (bound._config, known[1])
+
+
+def _forget(decide: Decide) -> None:
+    """Drop the configs that came by somebody's word; Helion is asked anew."""
+    for bound, (config, whose) in list(_answered.items()):
+        if whose is not decide:
+            continue
+        if bound._config is config:
+            bound._run = bound._config = None
+        del _answered[bound]
+
+
+def _unwrap_if_idle() -> None:
+    """Put Helion's function back where nobody is to be asked any more."""
+    global _original, _wrapper
+    if _original is None or _decide is not None or _by_kernel:
+        return
+    owner = sys.modules[_MODULE].BoundKernel
+    if vars(owner).get(_METHOD) is _wrapper:
+        setattr(owner, _METHOD, _original)
+    else:
+        # Somebody wrapped ours: it stays below theirs and only passes on.
+        log.info("costmodel: another wrapper is around ours, which now idles")
+    _original = _wrapper = None
 
 
 def is_installed() -> bool:
-    """Whether kernels ask us now, or will once Helion is imported."""
+    """Whether all kernels ask us now, or will once Helion is imported."""
     return _decide is not None
 
 
@@ -115,11 +178,13 @@ def _wrap(module: ModuleType) -> None:
     @functools.wraps(original)
     def ensure_config_exists(self: Any, args: Sequence[object]) -> None:
         # A former wrapper of ours, which somebody wrapped, only passes on.
-        decide = _decide if _wrapper is ensure_config_exists else None
+        decide = None
+        if _wrapper is ensure_config_exists:
+            decide = _by_kernel.get(self.kernel, _decide)
         if decide is not None and self._config is None:
             values = self.kernel.normalize_args(*args)
             config = decide(self, values)
-            if config is not None and _adopt(self, config, values):
+            if config is not None and _adopt(self, config, values, decide):
                 return
         original(self, args)
 
@@ -127,7 +192,7 @@ def _wrap(module: ModuleType) -> None:
     _original, _wrapper = original, ensure_config_exists
 
 
-def _adopt(bound: Any, config: Config, args: Sequence[object]) -> bool:
+def _adopt(bound: Any, config: Config, args: Sequence[object], decide: Decide) -> bool:
     """Compile a config of ours, or Helion's default where ours fails to compile."""
     for chosen in (helion_config(config), bound.config_spec.default_config()):
         try:
@@ -139,7 +204,7 @@ def _adopt(bound: Any, config: Config, args: Sequence[object]) -> bool:
             log.warning("costmodel: a config did not compile", exc_info=True)
             continue
         with _lock:
-            _answered[bound] = bound._config
+            _answered[bound] = (bound._config, decide)
         return True
     return False
 

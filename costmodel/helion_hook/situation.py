@@ -65,3 +65,10 @@ def is_capturing() -> bool:
 
     cuda: Any = torch.cuda
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
+def is_kernel(value: object) -> bool:
+    """Whether it is a Helion kernel, which can be bound and called."""
+    import helion
+
+    return isinstance(value, helion.Kernel)

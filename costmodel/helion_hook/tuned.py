@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from costmodel.export_marks import without_ours
 from costmodel.helion_hook.devices import cache_of
 from costmodel.helion_hook.devices import device_of
 from costmodel.helion_hook.plain import plain_config
@@ -55,9 +56,31 @@ def tuned_config(bound: Any, args: Sequence[object] | None = None) -> Config | N
     """
     try:
         with device_of(underlying(bound)):
-            return _tuned_config(bound, args)
+            if _answers_by_export(underlying(bound)):
+                return None
+            return _cached_answer(bound, args)
     except Exception:  # a cache of the user's may fail in any way, as may its key
         log.debug("costmodel: no tuned entry could be looked up", exc_info=True)
+        return None
+
+
+def exported_config(bound: Any, args: Sequence[object] | None = None) -> Config | None:
+    """What `costmodel export` chose for this kernel and shape; None where it did not.
+
+    Helion reads such a file as it reads one that it tuned; nobody has timed what is in
+    it, so it is no tuned entry. Never raises.
+
+    Args:
+        bound: As for `tuned_config`.
+        args: As for `tuned_config`.
+    """
+    try:
+        with device_of(underlying(bound)):
+            if not _answers_by_export(underlying(bound)):
+                return None
+            return _cached_answer(bound, args)
+    except Exception:
+        log.debug("costmodel: no exported entry could be looked up", exc_info=True)
         return None
 
 
@@ -107,7 +130,8 @@ def underlying(bound: Any) -> Any:
     return vars(bound).get("_bound_kernel", bound)
 
 
-def _tuned_config(bound: Any, args: Sequence[object] | None) -> Config | None:
+def _cached_answer(bound: Any, args: Sequence[object] | None) -> Config | None:
+    """What the kernel's cache class answers, asked as Helion would ask it."""
     from helion.autotuner import cache_classes
     from helion.autotuner.base_cache import should_skip_cache
 
@@ -127,6 +151,23 @@ def _tuned_config(bound: Any, args: Sequence[object] | None) -> Config | None:
     else:
         config = cache.get()
     return None if config is None else plain_config(config)
+
+
+def _answers_by_export(bound: Any) -> bool:
+    """Whether the kernel's cache class would answer from a file part that is ours."""
+    if bound.settings.autotune_cache != "AOTAutotuneCache":
+        return False
+    text = _aot_text(bound)
+    return text is not None and without_ours(text, str(bound.kernel.name)) is not None
+
+
+def _aot_text(bound: Any) -> str | None:
+    """The kernel's ahead-of-time file, read and not run."""
+    from helion.autotuner.aot_cache import find_heuristic_file
+
+    kernel = bound.kernel
+    file = find_heuristic_file(kernel.fn.__code__.co_filename, kernel.name)
+    return None if file is None else Path(file).read_text(encoding="utf-8")
 
 
 def _is_surely_empty(name: str) -> bool:
@@ -224,14 +265,12 @@ def _age(file: Path) -> tuple[float, str]:
 
 
 def _aot_neighbours(bound: Any) -> Iterator[Config]:
-    """Dictionaries of the heuristic file that look like configs."""
-    from helion.autotuner.aot_cache import find_heuristic_file
-
-    kernel = bound.kernel
-    file = find_heuristic_file(kernel.fn.__code__.co_filename, kernel.name)
-    if file is None:
+    """Dictionaries of the heuristic file that look like configs; none of our own."""
+    text = _aot_text(bound)
+    if text is None:
         return
-    for node in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))):
+    text = without_ours(text, str(bound.kernel.name)) or text
+    for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Dict):
             continue
         try:
