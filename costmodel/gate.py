@@ -116,17 +116,32 @@ def class_group(schema: FeatureSchema) -> Callable[[FloatArray], list[str]]:
     dots; "dot" multiplies in a loop what it loads; "mixed" are products that no loop
     pipelines as they are. Those load something narrower than what they multiply (packed
     weights, 8-bit caches), so that operands pass through registers, or multiply outside
-    any loop, so that an accumulator lives for one product only. There our estimate of
-    registers is furthest off, and the worst picks came from there (H200 corpus,
-    2026-11; design notes say the same of 37 other workloads): a default of 255
-    registers and 8 spilled bytes was held to spill 70 registers.
+    any loop, so that an accumulator lives for one product only; or their default is held
+    to spill, but in no loop. There our estimate of registers is furthest off, and the
+    worst picks came from there (H200 corpus, 2026-11; design notes say the same of 37
+    other workloads): a default of 255 registers and 8 spilled bytes was held to spill
+    70 registers, and one that was held to spill 168 after its loop was 1.14x faster
+    than the pick that promised 1.86x. Of 18 defaults that were held to spill in a loop,
+    17 were slower than the pick.
     """
     narrowest = schema.index("w_itemsize_min")
     multiplied = schema.index("w_dot_itemsize")
     n_loops = schema.index("w_n_loops")
+    spilled = schema.index("spill_registers_log2")
+    in_loop = schema.index("loop_spill_registers_log2")
+    less_spilled = schema.index("d_spill_registers_log2")
+    less_in_loop = schema.index("d_loop_spill_registers_log2")
+
+    def spills_outside(rows: FloatArray) -> BoolArray:
+        """Whether the reference spills, but in no loop; 0.5 is less than a register."""
+        anywhere = rows[:, spilled] - rows[:, less_spilled] > 0.5
+        inside = rows[:, in_loop] - rows[:, less_in_loop] > 0.5
+        found: BoolArray = anywhere & ~inside
+        return found
 
     def group_of(rows: FloatArray) -> list[str]:
         is_mixed = (rows[:, narrowest] < rows[:, multiplied]) | (rows[:, n_loops] == 0)
+        is_mixed |= spills_outside(rows)
         dots = _is_dot(rows, schema)
         return [
             ("mixed" if mixed else "dot") if dot else "other"

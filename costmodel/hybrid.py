@@ -80,7 +80,8 @@ class Choice:
         source: Who decided.
         reason: Why, as a code.
         detail: Why, in words.
-        order: All candidates but the default, best first by whoever ranked them.
+        order: All candidates but the default, in the order in which to measure them:
+            best first by whoever ranked, a second opinion among the first two.
     """
 
     index: int
@@ -280,6 +281,9 @@ def choose(
     )
     others = [i for i in choice.order if i != choice.index]
     runner_up = others[0] if others else None
+    if scores is not None and len(others) > 1:
+        # One of the first two is the second opinion, which is there to be measured.
+        runner_up = max(others[:2], key=lambda i: float(scores.gain_log[i]))
     shortlist = [choice.index, *others][:n_shortlist]
     return Pick(
         config=configs[choice.index],

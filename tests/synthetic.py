@@ -22,12 +22,14 @@ BASE = (
     "x0",
     "x1",
     "x2",
+    "spill_registers_log2",
+    "loop_spill_registers_log2",
 )
 WORKLOAD = ("w_n_dots", "w_itemsize_min", "w_dot_itemsize", "w_n_loops", "w_0", "w_1")
 
 
 def make_schema(version: int = 1) -> FeatureSchema:
-    """A schema of 20 features; another version, another hash."""
+    """A schema of 24 features; another version, another hash."""
     return FeatureSchema(
         (
             *(Feature(name, "", "base") for name in BASE),
@@ -106,7 +108,9 @@ def _make_workload(
     persistent = rng.random(n_configs) < 0.1
     persistent[0] = False
     smem = rng.uniform(0.0, 0.9, n_configs)
-    base = np.column_stack([analytic, warps, persistent, smem, x]).astype(np.float32)
+    spills = np.zeros((n_configs, 2))
+    base = np.column_stack([analytic, warps, persistent, smem, x, spills])
+    base = base.astype(np.float32)
     drawn = rng.uniform(0, 4, size=2)
     facts = np.array([float(has_dots), 2.0, 2.0 * has_dots, 1.0, *drawn])
     workload = np.tile(facts.astype(np.float32), (n_configs, 1))

@@ -226,3 +226,19 @@ _VALUES = st.one_of(
 def test_texts_of_many_are_the_texts_of_each(configs: list[Config]) -> None:
     texts = LazyTexts(configs, _speller())
     assert list(texts) == [canonical_text(config) for config in configs]
+
+
+def test_whoever_measures_two_measures_the_second_opinion() -> None:
+    pick = _choose(model=FakeModel())
+    first, second, *_ = pick.shortlist
+    assert first == FAST.config
+    assert second == ANALYTIC.config
+    refused = _choose(
+        [DEFAULT, POOR, _candidate("shy", 0.05, 1.0), ANALYTIC], model=FakeModel()
+    )
+    assert [one["name"] for one in refused.shortlist][:3] == [
+        "default",
+        "shy",
+        "analytic",
+    ]
+    assert len({one["name"] for one in refused.shortlist}) == len(refused.shortlist)
