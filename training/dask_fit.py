@@ -62,7 +62,8 @@ class DaskCluster:
         from xgboost import dask as xgboost_dask
 
         max_bin = parameters["max_bin"]
-        with _reported():
+        # XGBoost asks for the current client, which is one of a thread.
+        with _reported(), self._client.as_current():
             data = self._matrix(question, max_bin, dropped_columns)
             evals = []
             if watched is not None:
@@ -88,14 +89,16 @@ class DaskCluster:
         ref: Any = None,
     ) -> Any:
         from dask import array
-        from dask import delayed
+        from dask.delayed import delayed
         from xgboost import dask as xgboost_dask
 
         n_examples = question.n_examples
         share = n_examples // (self.n_workers * _BATCHES_PER_WORKER)
         batches = question.batches(max(1, min(self._batch_rows, share)))
         n_features = question.workloads[0].features.shape[1]
-        rows, targets, weights = [], [], []
+        rows: list[Any] = []
+        targets: list[Any] = []
+        weights: list[Any] = []
         for batch in batches:
             # Dask looks into dataclasses for work to do, and would read the rows here.
             work = functools.partial(_made, batch)

@@ -56,28 +56,41 @@ class ExternalMemory:
         watched: Question | None = None,
     ) -> tuple[xgboost.Booster, History]:
         """See `Engine.boost`."""
-        history: dict[str, dict[str, list[float]]] = {}
         with tempfile.TemporaryDirectory(dir=self._cache) as folder:
-            data = self._matrix(question, parameters, dropped_columns, folder, "train")
-            evals = []
-            if watched is not None:
-                apart = self._matrix(
-                    watched, parameters, dropped_columns, folder, "held_out", data
-                )
-                evals = [(data, "train"), (apart, "held_out")]
-            booster = xgboost.train(
-                dict(parameters),
-                data,
-                num_boost_round=n_rounds,
-                evals=evals,
-                evals_result=history,
-                verbose_eval=False,
+            booster, history = self._boost(
+                question, parameters, n_rounds, dropped_columns, watched, folder
             )
             # The booster holds on to its data, whose files are about to go.
             booster.reset()
-            del data, evals
             gc.collect()
         self.n_examples += question.n_examples
+        return booster, history
+
+    def _boost(
+        self,
+        question: Question,
+        parameters: Mapping[str, float | int | str],
+        n_rounds: int,
+        dropped_columns: tuple[int, ...],
+        watched: Question | None,
+        folder: str,
+    ) -> tuple[xgboost.Booster, History]:
+        history: dict[str, dict[str, list[float]]] = {}
+        data = self._matrix(question, parameters, dropped_columns, folder, "train")
+        evals = []
+        if watched is not None:
+            apart = self._matrix(
+                watched, parameters, dropped_columns, folder, "held_out", data
+            )
+            evals = [(data, "train"), (apart, "held_out")]
+        booster = xgboost.train(
+            dict(parameters),
+            data,
+            num_boost_round=n_rounds,
+            evals=evals,
+            evals_result=history,
+            verbose_eval=False,
+        )
         return booster, history
 
     def _matrix(

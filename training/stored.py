@@ -72,27 +72,27 @@ class StoredWorkload(LabelledWorkload):
         return StoredWorkload, (self.place, self.run_id, facts)
 
     @property
-    def features(self) -> FloatArray:  # type: ignore[override]
+    def features(self) -> FloatArray:
         """float32[n, n_features], read from the file."""
         return _features(*self.place)
 
     @property
-    def configs(self) -> tuple[Config, ...]:  # type: ignore[override]
+    def configs(self) -> tuple[Config, ...]:
         """Canonical configs, read from the file."""
         return tuple(json.loads(one) for one in _column(*self.place, CONFIG))
 
     @property
-    def config_ids(self) -> tuple[str, ...]:  # type: ignore[override]
+    def config_ids(self) -> tuple[str, ...]:
         """As the log spells them, read from the file."""
         return tuple(_column(*self.place, CONFIG_ID))
 
     @property
-    def analytic_us(self) -> npt.NDArray[np.float64]:  # type: ignore[override]
+    def analytic_us(self) -> npt.NDArray[np.float64]:
         """float64[n], read from the file."""
         return np.array(_column(*self.place, ANALYTIC_US), np.float64)
 
     @property
-    def analytic_order(self) -> tuple[int, ...]:  # type: ignore[override]
+    def analytic_order(self) -> tuple[int, ...]:
         """Rows by analytic merit, read from the file."""
         return tuple(_column(*self.place, ANALYTIC_ORDER))
 
