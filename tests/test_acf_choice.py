@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections.abc import Iterator
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,11 +45,15 @@ from costmodel.acf.toolchain import VARIABLES
 from costmodel.compiled_facts import CompiledFacts
 from costmodel.compiled_facts import CompileStatus
 from costmodel.compiled_facts import Toolchain
+from costmodel.datasets.load import load_logs
+from costmodel.datasets.workload_data import WorkloadData
+from costmodel.features.acf_effects import ACF_NAMES
 from costmodel.hardware import load_hardware
 from costmodel.hybrid import canonical_text
 from costmodel.measured_choice import MOST_MEASURED
 from costmodel.measured_choice import TIE
 from costmodel.measured_choice import best_with_controls
+from costmodel.training.acf_rows import all_recorded_pairs
 from costmodel.types import Config
 from costmodel.types import Pick
 from costmodel.types import PickSource
@@ -377,6 +382,38 @@ def test_a_file_that_computes_something_else_is_left_out(
         found = one.call(kernel, one.args(SHAPE))
     assert _measured_pairs() and not found.get(KNOB)
     assert "it differs" in caplog.text
+
+
+@pytest.mark.helion
+def test_what_verify_measured_can_train_the_model_of_pairs(
+    one: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Helion's own log holds paths; rows hold digests, gains and effects."""
+    (path,) = _add(GOOD)
+    _add(NOOP)
+    _listing(monkeypatch)
+    _fastest(monkeypatch, path, 2)
+    log = one.folder / "logs" / "run"
+    kernel = one.kernel(
+        autotuner_fn=costmodel.autotuner(mode="verify"),
+        autotune_log=str(log),
+        autotune_log_details=True,
+    )
+    assert one.call(kernel, one.args(SHAPE))[KNOB] == path
+    (run,) = load_logs([log.parent]).usable
+    data = WorkloadData.from_clean_run(run)
+    assert data.has_acf.sum() == len(_measured_pairs())
+    assert str(one.folder) not in str(data.configs)
+    found = all_recorded_pairs([data])
+    assert not found.skipped
+    (pairs,) = found.pairs
+    assert set(pairs.acf_ids) == {_id(GOOD)}
+    times = {(c.get(KNOB), c["num_warps"]): c for c in StubProvider.measured}
+    slow = stub_latency_ms(times[None, 2])
+    gains = pairs.gain_log[['num_warps":2' in text for text in pairs.config_texts]]
+    assert gains == pytest.approx([math.log(slow / 0.01)], abs=1e-3)
+    assert (pairs.rows[:, ACF_NAMES.index("acf_registers")] == -8).all()
+    assert pairs.ptxas == standin_ptxas.DEFAULT_VERSION
 
 
 class Planted(ShortSearch):

@@ -1,5 +1,4 @@
-"""What control files do to code: real compiles in children, a stand-in for ptxas, and
-Helion's real log of what was measured."""
+"""What control files do to code: real compiles in children, a stand-in for ptxas."""
 
 from __future__ import annotations
 
@@ -8,18 +7,11 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import standin_ptxas
-from log_builder import Try
-from log_builder import csv_rows
-from log_builder import csv_text
-from log_builder import meta_line
-from log_builder import write_text
 
 from costmodel import cli
-from costmodel import helion_hook
 from costmodel.acf.catalogue import DIR_VARIABLE
 from costmodel.acf.catalogue import AcfCatalogue
 from costmodel.acf.effect_check import EffectChecker
@@ -27,15 +19,8 @@ from costmodel.acf.effect_check import Effects
 from costmodel.acf.entry import AcfEntry
 from costmodel.acf.identity import KNOB
 from costmodel.acf.toolchain import VARIABLES
-from costmodel.arguments import parse_argument
+from costmodel.compile_check import CompileChecker
 from costmodel.compiled_facts import CompileStatus
-from costmodel.datasets.load import load_logs
-from costmodel.datasets.workload_data import WorkloadData
-from costmodel.features.acf_effects import ACF_NAMES
-from costmodel.hardware import load_hardware
-from costmodel.kernel_file import load_kernel
-from costmodel.target import bind
-from costmodel.training.acf_rows import all_recorded_pairs
 from costmodel.types import Config
 
 pytestmark = pytest.mark.helion
@@ -178,46 +163,17 @@ def test_the_command_shows_pairs_and_what_would_be_measured(
     assert ids["lower"][:12] in shown and "same_as_none" in shown
 
 
-def test_recorded_pairs_of_a_real_log_become_rows(
+def test_triton_makes_of_helions_config_what_the_effects_said(
     folder: Path, assembled: Path
 ) -> None:
-    """Helion's csv and meta line hold paths; rows hold digests and effects."""
-    ids = _catalogued(folder)
-    catalogue = AcfCatalogue.open()
-    kernel = load_kernel(f"{folder / 'kernels.py'}:doubled")
-    bound = bind(
-        kernel, [parse_argument(text) for text in ARGUMENTS], load_hardware("H200")
-    )
-    record = helion_hook.record_of(bound)
-    default = helion_hook.default_config(bound)
-    path = str(catalogue.path(ids["lower"]))
-    other = {**default, "num_warps": 8}
-    tries = [
-        Try(default, perf_ms=0.10),
-        Try({**default, KNOB: path}, perf_ms=0.08),
-        Try({**default, KNOB: str(catalogue.path(ids["idle"]))}, perf_ms=0.10),
-        Try({**other, KNOB: path}, perf_ms=0.05),  # never measured without
-    ]
-    base = folder / "logs" / "run"
-    base.parent.mkdir()
-    write_text(base, ".csv", csv_text(csv_rows(tries)))
-    facts: dict[str, Any] = {
-        "kernel_name": record.kernel_name,
-        "kernel_source": record.kernel_source,
-        "input_shapes": str([tuple(shape) for shape in record.input_shapes]),
-        "dtypes": str(list(record.dtypes)),
-        "hardware": record.hardware,
-        "settings": dict(record.settings),
-        "ir_graph": dict(record.ir_graph),
-    }
-    write_text(base, ".meta.jsonl", meta_line(tries, **facts))
-    (run,) = load_logs([str(base.parent)]).usable
-    found = all_recorded_pairs([WorkloadData.from_clean_run(run)])
-    assert not found.skipped
-    (pairs,) = found.pairs
-    assert sorted(pairs.acf_ids) == sorted(ids.values())
-    place = pairs.acf_ids.index(ids["lower"])
-    assert pairs.gain_log[place] == pytest.approx(0.2231, abs=1e-3)  # ln(0.10 / 0.08)
-    assert pairs.rows[place, ACF_NAMES.index("acf_registers")] == -8
-    assert not pairs.rows[1 - place, :9].any()
-    assert pairs.ptxas == standin_ptxas.DEFAULT_VERSION
+    """`advanced_controls_file` through Helion and Triton, against ptxas run by us."""
+    ((_none, lower),) = _effects(folder, ["lower"], CONFIGS[:1])
+    path = str(folder / "lower.acf")
+    assembled.write_text("")
+    kernel = f"{folder / 'kernels.py'}:doubled"
+    with CompileChecker(kernel, ARGUMENTS, "H200", folder=folder / "other") as checker:
+        found = checker.check({**CONFIGS[0], KNOB: path}).facts
+    assert assembled.read_text().splitlines() == [path]
+    assert found.code_digest == lower.facts.code_digest != lower.none.code_digest
+    assert found.registers == lower.facts.registers
+    assert found.n_instructions == lower.facts.n_instructions

@@ -181,7 +181,7 @@ def tried(
             return _said(Tried(found, problem=found.problem))
         if not found.paths or found.hardware is None:
             return NOTHING
-        configs = _best(bound, pick)
+        configs = _best(pick)
         answers = live_effects(bound, args, found.hardware, configs, found.paths)
         effects = tuple(one for of_config in answers for one in of_config)
         bounds = None if model is None else model.bounds(effects, found.hardware)
@@ -193,9 +193,8 @@ def tried(
         return _said(Tried(Applicable(None, {}), problem=problem))
 
 
-def _best(bound: Any, pick: Pick) -> list[Config]:
-    """The pick and what follows in its ranking, as far as the author's rules let
-    another knob be set."""
+def _best(pick: Pick) -> list[Config]:
+    """The pick and what follows in its ranking."""
     ranking = {canonical_text(one): one for one in (pick.config, *pick.shortlist)}
     return list(ranking.values())[:MOST_CONFIGS]
 

@@ -50,7 +50,11 @@ class ControlFiles:
         found = tried(bound, args, pick, self.model())
         if found.problem is not None:
             self._provider.count_reason(found.problem[0])
-        return found.to_measure()
+        return tuple(
+            (plain, other)
+            for plain, other in found.to_measure()
+            if _is_wanted(bound, other)
+        )
 
     def with_evidence(self, bound: Any, args: Sequence[object], pick: Pick) -> Pick:
         """The pick, with a control file where that is certain to gain and right."""
@@ -62,7 +66,7 @@ class ControlFiles:
         found, problem = with_evidence(bound, args, pick, model, pair_model)
         if problem is not None:
             self._provider.count_reason(problem[0])
-        if not found.config.get(KNOB):
+        if not found.config.get(KNOB) or not _is_wanted(bound, found.config):
             return pick
         objection = self._objection(bound, args, found)
         if objection is None:
@@ -82,6 +86,13 @@ class ControlFiles:
             if objection is not None:
                 return objection
         return None
+
+
+def _is_wanted(bound: Any, config: Config) -> bool:
+    """Whether the author's overrides and filter leave the config as it is."""
+    if not helion_hook.has_user_rules(bound):
+        return True
+    return helion_hook.under_user_rules(bound, config) == config
 
 
 @functools.lru_cache(maxsize=8)
