@@ -186,6 +186,11 @@ def autotuner(
     Helion's own search from our candidates, shortened to what is left to gain. With
     `static_shapes=False` the first shape a kernel sees decides.
 
+    Control files for ptxas that `costmodel acf add` keeps join where something is
+    measured: up to four pairs with our best configs in `"verify"`, those files as the
+    list that Helion searches in `"seed"`. The others return one only if the model was
+    trained on enough logs with control files, and none otherwise.
+
     Args:
         model_path: A published model; None means `COSTMODEL_MODEL`, else the bundled
             one.

@@ -30,7 +30,6 @@ from costmodel.acf.pairs import MOST_ACFS
 from costmodel.acf.pairs import MOST_CONFIGS
 from costmodel.acf.toolchain import find_ptxas
 from costmodel.acf.toolchain import how_to_get
-from costmodel.errors import CostModelError
 from costmodel.errors import NoAcfToolchainError
 from costmodel.hardware import Hardware
 from costmodel.hardware import match_hardware
@@ -238,7 +237,8 @@ def with_evidence(
         return with_certain_pair(
             pick, found.effects, found.bounds, paths, allowed
         ), None
-    except CostModelError as error:
+    except Exception as error:  # the pick stands, whatever fails here
+        log.debug("control files could not be judged", exc_info=True)
         return pick, (ReasonCode.ACF_UNSUPPORTED, str(error))
 
 
