@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from costmodel.acf.identity import KNOB
 from costmodel.cli_kernel import decorator_line
 from costmodel.errors import ExportError
+from costmodel.export_controls import ControlNames
 from costmodel.export_files import FileChange
 from costmodel.export_files import write_export
 from costmodel.export_plan import KernelExport
@@ -23,6 +25,7 @@ from costmodel.shape_list import DEFAULT_CONFIGS
 from costmodel.shape_list import KernelJob
 from costmodel.shape_list import make_cases
 from costmodel.shape_list import read_list
+from costmodel.types import Config
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -32,11 +35,11 @@ def export(arguments: argparse.Namespace) -> int:
         raise ExportError("expected --output DIR for files: name a folder")
     hardware = load_hardware(arguments.gpu)
     provider = Provider(arguments.model)
-    extra = [
+    controls = ControlNames(
         found.config
         for name in arguments.candidates
         for found in read_config_file(Path(name))[1]
-    ]
+    )
     pairs = []
     for place, job in enumerate(jobs, start=1):
         kernel = load_kernel(job.reference)
@@ -50,7 +53,7 @@ def export(arguments: argparse.Namespace) -> int:
             provider,
             max_configs=limit,
             name=job.name,
-            extra=extra,
+            extra=controls.configs,
             for_older=arguments.for_helion == "1.4",
         )
         pairs.append((kernel, plan))
@@ -65,10 +68,10 @@ def export(arguments: argparse.Namespace) -> int:
         )
     plans = [plan for _, plan in pairs]
     if arguments.json:
-        print(json.dumps(_as_json(plans, changes, arguments), indent=2))
+        print(json.dumps(_as_json(plans, changes, arguments, controls), indent=2))
         return 0
     for plan in plans:
-        _print_plan(plan, with_decorator=arguments.layout == "decorator")
+        _print_plan(plan, controls, with_decorator=arguments.layout == "decorator")
     for change in changes:
         _print_change(change, arguments.dry_run)
     if arguments.layout == "aot" and not arguments.dry_run:
@@ -114,7 +117,9 @@ def size_of(text: str) -> tuple[str, list[int]]:
         raise ExportError(f"expected --size NAME=1,64,4096, found {text!r}") from None
 
 
-def _print_plan(plan: KernelExport, *, with_decorator: bool) -> None:
+def _print_plan(
+    plan: KernelExport, controls: ControlNames, *, with_decorator: bool
+) -> None:
     gpu = f"{plan.hardware.name} ({plan.hardware.arch})"
     print(f"\n{plan.name}, {gpu}, model {plan.model_id or 'none'}")
     how = "all sets compared" if plan.is_exact else "by additions and swaps"
@@ -132,7 +137,21 @@ def _print_plan(plan: KernelExport, *, with_decorator: bool) -> None:
         count = len(plan.default_fails_at)
         print(f"  config 0, the default entry, cannot run at {count} of the shapes")
     if with_decorator:
-        print(decorator_line(plan.configs[0]))
+        print(decorator_line(_named(plan.configs[0], controls)))
+        return
+    for index, config in enumerate(plan.configs):
+        name = controls.name_of(config)
+        if name is not None:
+            print(
+                f"  config {index} is written without its control file {name}: who "
+                "reads these files cannot look it up"
+            )
+
+
+def _named(config: Config, controls: ControlNames) -> Config:
+    """The config with the control file that it came with, by digest."""
+    name = controls.name_of(config)
+    return config if name is None else {**config, KNOB: name}
 
 
 def _percent(loss_log: float) -> str:
@@ -147,7 +166,10 @@ def _print_change(change: FileChange, dry_run: bool) -> None:
 
 
 def _as_json(
-    plans: list[KernelExport], changes: list[FileChange], arguments: argparse.Namespace
+    plans: list[KernelExport],
+    changes: list[FileChange],
+    arguments: argparse.Namespace,
+    controls: ControlNames,
 ) -> dict[str, Any]:
     return {
         "gpu": plans[0].hardware.name,
@@ -155,7 +177,7 @@ def _as_json(
         "kernels": [
             {
                 "name": plan.name,
-                "configs": list(plan.configs),
+                "configs": [_named(config, controls) for config in plan.configs],
                 "shapes": [
                     {
                         "arguments": entry.case.label,
@@ -172,7 +194,7 @@ def _as_json(
                 "default_fails_at": list(plan.default_fails_at),
                 "exact": plan.is_exact,
                 "model": plan.model_id,
-                "decorator": decorator_line(plan.configs[0]),
+                "decorator": decorator_line(_named(plan.configs[0], controls)),
             }
             for plan in plans
         ],

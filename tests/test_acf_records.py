@@ -43,6 +43,7 @@ from costmodel.datasets.side_file import AttemptFacts
 from costmodel.datasets.side_file import SideFacts
 from costmodel.datasets.store import Corpus
 from costmodel.datasets.workload_data import WorkloadData
+from costmodel.export_controls import ControlNames
 from costmodel.features.canonical import canonical_id
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.graph import KernelGraph
@@ -228,6 +229,21 @@ def test_another_machine_finds_it_or_goes_without(tmp_path: Path) -> None:
     assert KNOB not in config and "13.5.37" in str(why)
     config, why = to_helion({KNOB: "unknown:0123"}, there)
     assert not config and "nobody knows" in str(why)
+
+
+def test_an_export_tells_what_a_chosen_config_came_with(tmp_path: Path) -> None:
+    path = tmp_path / "x.acf"
+    path.write_bytes(WIDE)
+    name = f"sha256:{content_digest(WIDE)}"
+    one = {"block_sizes": [64, 128], "num_warps": 8, KNOB: str(path)}  # sparse
+    names = ControlNames([one, full_config(128), full_config(32, **{KNOB: "gone"})])
+    assert all(KNOB not in config for config in names.configs)
+    assert names.name_of(full_config(64, num_warps=8)) == name
+    assert names.name_of(full_config(128)) is None
+    assert str(names.name_of(full_config(32))).startswith("unknown:")
+    assert names.name_of(full_config(16)) is None
+    both = ControlNames([one, {**one, KNOB: ""}])
+    assert both.name_of(full_config(64, num_warps=8)) is None
 
 
 def test_the_line_to_paste_finds_it_or_goes_without(
