@@ -207,11 +207,7 @@ class Trial:
         return ours / own
 
 
-def judge(
-    result: BenchResult,
-    seed: int,
-    tried: dict[str, tuple[int, float, dict[int, float]]],
-) -> Trial | None:
+def judge(result: BenchResult, seed: int, tried: dict[str, Tried]) -> Trial | None:
     """Judge both searches by their re-timing; None where the default has no time.
 
     Args:
