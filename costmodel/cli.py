@@ -49,6 +49,13 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def at_least_one(text: str) -> int:
+    """A whole number from 1 up, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, found {text!r}")
+    return int(text)
+
+
 def _data_commands(commands: Commands) -> None:
     audit = commands.add_parser("audit", help="say what logs hold, and what is dropped")
     audit.add_argument("logs", nargs="+", help="log files, base paths or folders")
@@ -300,7 +307,11 @@ def _kernel_commands(commands: Commands) -> None:
             "fails; or compile the best few and choose again by their code",
         )
         command.add_argument(
-            "--top", type=int, default=16, metavar="N", help="picks to compile at most"
+            "--top",
+            type=at_least_one,
+            default=16,
+            metavar="N",
+            help="picks to compile at most",
         )
         command.add_argument("--json", action="store_true")
         command.set_defaults(run=f"costmodel.cli_kernel:{name}")
@@ -462,7 +473,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
     except OSError as error:
-        return _fail(f"{error.filename or 'operating system'}: {error.strerror}")
+        place = error.filename or "the operating system"
+        reason = error.strerror or str(error) or type(error).__name__
+        return _fail(f"{place}: {reason}; name a place that can be read and written")
     except KeyboardInterrupt:
         print("interrupted; what was finished is kept", file=sys.stderr)
         return EXIT_INTERRUPTED

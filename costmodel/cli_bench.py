@@ -27,6 +27,11 @@ PLAN_FILE = "plan.jsonl"
 MODELS_FOLDER = "held-out"
 
 
+def say_on_stderr(line: str) -> None:
+    """What a reader of results leaves out, for a person."""
+    print(f"costmodel: {line}", file=sys.stderr)
+
+
 def bench(arguments: argparse.Namespace) -> int:
     """Run one step, or all."""
     options = _parser().parse_args(arguments.rest)
@@ -192,7 +197,7 @@ def _report(options: argparse.Namespace) -> int:
     from costmodel.training.bench_show import markdown
     from costmodel.training.bench_show import show
 
-    report = make_report(read_results(result_files(options.results)))
+    report = make_report(read_results(result_files(options.results), say_on_stderr))
     if not report.scores:
         raise CorruptRecordError(
             f"{', '.join(map(str, options.results))}: expected a workload whose "

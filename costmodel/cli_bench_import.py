@@ -10,6 +10,7 @@ from dataclasses import asdict
 from costmodel import helion_hook
 from costmodel import target
 from costmodel.arguments import parse_argument
+from costmodel.cli_bench import say_on_stderr
 from costmodel.datasets.bench_file import read_results
 from costmodel.datasets.bench_file import result_files
 from costmodel.datasets.bench_import import RecordOf
@@ -31,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         CorruptRecordError: No result can be described.
     """
-    results = read_results(result_files(options.results))
+    results = read_results(result_files(options.results), say_on_stderr)
     corpus = Corpus.load(options.corpus, create=True)
     runs, left_out = bench_runs(results, _records(corpus, options.gpu))
     for line in left_out:

@@ -123,8 +123,8 @@ def load_hardware(name: str) -> Hardware:
     if found is None:
         known = ", ".join(sorted(hw.aliases[0] for hw in _devices().values()))
         raise UnknownHardwareError(
-            f"expected a GPU among {known}; found {name!r}: use one of these, "
-            "or add a file to costmodel/hardware"
+            f"expected a GPU among {known}; found {name!r}: give one of these names, "
+            "or describe yours in a file beside costmodel/hardware/h200.toml"
         )
     return found
 

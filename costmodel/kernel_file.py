@@ -30,11 +30,16 @@ def load_kernel(reference: str) -> Any:
         KernelFileError: No such file, it does not import, or it has no such kernel.
     """
     path_text, name = _split(reference)
+    if not path_text.endswith(".py"):
+        raise KernelFileError(
+            f"expected FILE.py:KERNEL, found {reference!r}: name a Python file, whose "
+            "name ends in .py, and a kernel in it"
+        )
     path = Path(path_text).expanduser()
     if not path.is_file():
         raise KernelFileError(
             f"expected FILE.py:KERNEL with an existing file, found {reference!r}: "
-            f"there is no file {path_text}"
+            f"there is no file {path_text}; name one that exists"
         )
     kernels = _kernels(_load_module(path))
     listed = ", ".join(kernels) or "none"

@@ -90,7 +90,13 @@ class LearnedModel:
             SchemaMismatchError: Trained on other features than this build computes.
             CorruptRecordError: A file is damaged, or the two do not belong together.
         """
-        trees_path = (Path(path) if path else bundled_model_path()).with_suffix(".ubj")
+        named = Path(path) if path else bundled_model_path()
+        if named.is_dir():
+            raise ModelNotFoundError(
+                f"expected a model file (.ubj), found the folder {named}: name the "
+                ".ubj file in it"
+            )
+        trees_path = named.with_suffix(".ubj")
         card_path = trees_path.with_suffix(".json")
         try:
             trees = trees_path.read_bytes()

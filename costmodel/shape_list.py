@@ -88,7 +88,11 @@ def read_list(path: Path) -> tuple[KernelJob, ...]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ExportError(f"expected a list of kernels at {path}: {error}") from error
+        reason = getattr(error, "strerror", None) or "text that is not UTF-8"
+        raise ExportError(
+            f"{path}: expected a list of kernels (TOML or JSON), found: {reason}; "
+            "name a file with [[kernel]] tables, as docs/serving.md shows"
+        ) from error
     try:
         found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except ValueError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -276,11 +277,17 @@ def append_result(path: Path, result: BenchResult) -> None:
         os.fsync(file.fileno())
 
 
-def read_results(paths: Iterable[Path]) -> list[BenchResult]:
+def read_results(
+    paths: Iterable[Path], say: Callable[[str], None] | None = None
+) -> list[BenchResult]:
     """Results of several files; of one workload measured twice the last one stays.
 
     A line that was cut short, by a kill in the middle of writing, is left out: its
     workload counts as not measured.
+
+    Args:
+        paths: Files of results.
+        say: Told of each line that is left out, in one line for a person.
 
     Raises:
         CorruptRecordError: A file is missing, or a whole line is something else.
@@ -291,6 +298,11 @@ def read_results(paths: Iterable[Path]) -> list[BenchResult]:
             try:
                 body = json.loads(text)
             except ValueError:
+                if say is not None:
+                    say(
+                        f"{path}:{number}: half a line, of a run that was stopped "
+                        "in it, is left out; `costmodel bench run` measures it again"
+                    )
                 continue
             try:
                 result = result_from_json(body)

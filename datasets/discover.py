@@ -114,4 +114,7 @@ def _why_nothing(path: Path) -> str:
         )
     if path.is_file():
         return f"{path}: expected a .csv or .meta.jsonl of a Helion log"
-    return f"{path}: no such file or folder"
+    return (
+        f"{path}: no such file or folder: name a log (.csv), the base path of one, "
+        "or a folder of logs"
+    )

@@ -149,7 +149,9 @@ def fetch(location: str, folder: Path) -> Path:
         for one in beside:
             _fetch_file(system, one, folder / one.rpartition("/")[2])
     if not beside:
-        raise LocationError(f"{location}: no such file or folder")
+        raise LocationError(
+            f"{location}: no such file or folder: name one that is there"
+        )
     return target
 
 

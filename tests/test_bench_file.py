@@ -54,9 +54,12 @@ def test_half_a_line_costs_that_line_only(tmp_path: Path, cut: int) -> None:
     append_result(path, second)
     path.write_bytes(path.read_bytes()[:-cut])
     append_result(path, third)
-    found = read_results([path])
+    said: list[str] = []
+    found = read_results([path], said.append)
     # One byte less is only the end of the line.
     assert found == ([first, second, third] if cut == 1 else [first, third])
+    assert len(said) == (cut != 1)
+    assert all("bench-0.jsonl:2" in line and "half a line" in line for line in said)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from costmodel.datasets.bench_file import BenchResult
 from costmodel.datasets.bench_file import Plan
 from costmodel.datasets.bench_file import append_result
 from costmodel.datasets.bench_file import write_plan
+from costmodel.training.bench_plot import shown_ticks
 from costmodel.training.bench_report import WITH_RULE
 from costmodel.training.bench_report import WITHOUT_RULE
 from costmodel.training.bench_report import ColumnSummary
@@ -103,6 +105,15 @@ def test_the_bound_of_a_share_is_what_binomials_say(seen: tuple[int, int]) -> No
     assert n_seen / n <= bound <= 1.0
     exact = 1.0 if n_seen == n else stats.beta.ppf(0.95, n_seen + 1, n - n_seen)
     assert bound == pytest.approx(exact, abs=1e-6)
+
+
+@given(low=st.floats(0.01, 0.99), high=st.floats(1.01, 1000.0))
+def test_labels_of_the_plot_do_not_overlap(low: float, high: float) -> None:
+    ticks = shown_ticks(low, high)
+    assert 1.0 in ticks and ticks == sorted(set(ticks))
+    assert all(low <= one <= high for one in ticks)
+    gaps = [math.log(b / a) for a, b in itertools.pairwise(ticks)]
+    assert all(gap >= 0.07 * math.log(high / low) - 1e-12 for gap in gaps)
 
 
 def test_the_page_names_every_bad_pick_and_every_workload() -> None:

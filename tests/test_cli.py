@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -37,10 +39,48 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert name in out
 
 
-def test_wrong_usage_exits_with_2() -> None:
+@pytest.mark.parametrize(
+    "options", [[], ["a.py:k", "--top", "0"], ["a.py:k", "--top=-3"]]
+)
+def test_wrong_usage_exits_with_2(options: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        main(["pick"])
+        main(["pick", *options])
     assert stop.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["audit", "nofolder"], "name a log"),
+        (["export", "--list", "nope.toml", "--output", "o"], "[[kernel]]"),
+        (["pick", "g.bin:mm"], "name a Python file"),
+        (["pick", "a.py:k", "--gpu", "H900"], "give one of these names"),
+        (["evaluate", "logs", "--model", "."], "name the .ubj file"),
+        (["corpus", "describe", "nothing"], "make one"),
+    ],
+)
+def test_a_mistake_is_told_with_what_to_do(
+    arguments: list[str],
+    advice: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 1
+    assert advice in one_error_line(capsys)
+
+
+def test_a_place_that_cannot_be_written_is_one_line_with_advice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(_arguments: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/proc/x")
+
+    monkeypatch.setattr("costmodel.cli_data.audit", refused)
+    assert main(["audit", "logs"]) == 1
+    line = one_error_line(capsys)
+    assert "/proc/x" in line and "name a place" in line
 
 
 def test_audit_of_the_sample_counts_every_row_once(

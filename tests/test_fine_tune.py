@@ -12,6 +12,7 @@ from synthetic import SCHEMA
 from synthetic import make_corpus
 
 from costmodel.cli import main
+from costmodel.errors import NotEnoughDataError
 from costmodel.learned import LearnedModel
 from costmodel.training.eval_table import evaluation_rows
 from costmodel.training.fine_tune import ELSEWHERE
@@ -93,6 +94,11 @@ def test_kernels_and_shapes_are_left_out_and_the_logs_are_learned_from(base) -> 
     card = made.training.model.card
     n_learned = len(base) + (len(mine) if made.weight else 0)
     assert card.n_workloads == n_learned
+
+
+def test_logs_that_are_the_base_itself_are_named(base) -> None:
+    with pytest.raises(NotEnoughDataError, match="name another base"):
+        fine_tune(base, base, SCHEMA, "d", TINY_RECIPE)
 
 
 def test_no_fold_learns_from_what_it_judges(base) -> None:

@@ -175,6 +175,11 @@ def test_a_missing_model_says_what_to_do(tmp_path) -> None:
         LearnedModel.load(tmp_path / "absent.ubj", SCHEMA)
 
 
+def test_a_folder_is_no_model(tmp_path) -> None:
+    with pytest.raises(ModelNotFoundError, match=r"name the \.ubj file"):
+        LearnedModel.load(tmp_path, SCHEMA)
+
+
 def test_a_missing_card_is_a_missing_model(published) -> None:
     published.with_suffix(".json").unlink()
     with pytest.raises(ModelNotFoundError, match=r"\.json"):

@@ -18,6 +18,22 @@ _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 _GREY = "#999999"
 
 
+# Ticks in the order in which they claim their place; one that would touch the label
+# of an earlier one is left out.
+_TICKS = (1, 2, 0.5, 4, 8, 16, 32, 64, 128, 0.25, 0.1, 1.5, 0.8, 1.25)
+_LABEL_SHARE = 0.07  # of the axis: a label of four characters and a gap, at 8 inches
+
+
+def shown_ticks(low: float, high: float) -> list[float]:
+    """Ticks of a logarithmic axis whose labels do not overlap, ascending."""
+    room = _LABEL_SHARE * np.log(high / low)
+    shown: list[float] = []
+    for tick in _TICKS:
+        if low <= tick <= high and all(abs(np.log(tick / t)) >= room for t in shown):
+            shown.append(float(tick))
+    return sorted(shown)
+
+
 def save_plot(report: BenchReport, path: Path) -> None:
     """Speed-up of each workload by column, sorted by the best config timed."""
     names = [name for name in report.columns if name != DEFAULT][: len(_COLOURS)]
@@ -51,12 +67,8 @@ def save_plot(report: BenchReport, path: Path) -> None:
         )
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_xscale("log")
-    ticks = [x for x in (0.1, 0.25, 0.5, 0.8, 1, 1.25, 1.5, 2, 4, 8, 16, 32, 64, 128)]
-    low, high = axes.get_xlim()
-    axes.set_xticks(
-        [x for x in ticks if low <= x <= high],
-        labels=[f"{x:g}x" for x in ticks if low <= x <= high],
-    )
+    ticks = shown_ticks(*axes.get_xlim())
+    axes.set_xticks(ticks, labels=[f"{x:g}x" for x in ticks])
     axes.minorticks_off()
     labels = [one.result.planned.workload.kernel for one in scores]
     axes.set_yticks(rows, labels=labels, fontsize=5)

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from costmodel.errors import NotEnoughDataError
 from costmodel.features.schema import FeatureSchema
 from costmodel.training.code_stage import CompiledRuns
 from costmodel.training.crossfit import Fold
@@ -110,12 +111,19 @@ def fine_tune(
         compiled: What a compiler made of their configs, for a second stage.
 
     Raises:
-        NotEnoughDataError: The base has fewer than two families.
+        NotEnoughDataError: The base has fewer than two families, or has them only in
+            runs that the user's logs hold as well.
     """
     recipe = recipe or Recipe()
     settings, limits = recipe.model, recipe.gate
     kept, own, n_repeated = deduplicated(base, mine)
     n_base = len(kept)
+    if n_base < len(base) and len({one.family for one in kept}) < 2:
+        raise NotEnoughDataError(
+            f"expected a base with runs that your logs do not hold, found "
+            f"{len(base) - n_base} of its {len(base)} runs among yours: name another "
+            "base, or only logs that the base was not made from"
+        )
     base_folds = family_folds(kept)
     results = cross_fit(kept, base_folds, schema, settings, limits=limits)
     said = [one for result in results for one in result.predictions]
