@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
+from pathlib import Path
 from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costmodel.cubin import applied_controls
 from costmodel.cubin import text_digest
 from costmodel.cubin import text_sections
 from costmodel.datasets.machine_code import attempt_facts
@@ -50,6 +53,33 @@ def test_line_numbers_do_not_change_the_digest(code: bytes, lines: bytes) -> Non
 
 def test_a_file_that_is_no_elf_is_digested_whole() -> None:
     assert text_digest(b"abc") != text_digest(b"abd")
+
+
+def test_the_note_tells_which_control_file_reached_the_assembler(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "some.acf"
+    path.write_bytes(b"whatever it is")
+    words = f"V13.3.73\0-apply-controls {path} -v -arch sm_90a\0".encode()
+    noted = _elf({".text.k": b"code", ".note.nv.tkinfo": words})
+    plain = _elf({".text.k": b"code", ".note.nv.tkinfo": b"V13.3.73\0-v -arch sm_90a"})
+    assert applied_controls(noted) == str(path)
+    assert applied_controls(plain) is None and applied_controls(b"no ELF") is None
+    assert text_digest(noted) == text_digest(plain)
+
+    def recorded(cubin: bytes) -> str | None:
+        kernel = SimpleNamespace(
+            asm={"cubin": cubin},
+            n_regs=8,
+            n_spills=0,
+            metadata=SimpleNamespace(shared=0),
+        )
+        return attempt_facts([kernel], ()).acf_id
+
+    digest = hashlib.sha256(b"whatever it is").hexdigest()
+    assert recorded(noted) == digest and recorded(plain) is None
+    path.unlink()
+    assert recorded(noted) is None
 
 
 def test_several_kernels_of_a_launch_count_as_one() -> None:
