@@ -57,6 +57,14 @@ def recorded(
     except TrackingError as error:
         print(f"costmodel: {error}", file=sys.stderr)
         return {}
+    except KeyboardInterrupt:
+        # Training is deterministic, so that a second time gives the same model.
+        print(
+            f"costmodel: {path} is published, and not recorded in MLflow: the same "
+            "command again makes the same model and records it",
+            file=sys.stderr,
+        )
+        raise
     return {
         "mlflow_uri": tracked.uri,
         "mlflow_run": tracked.run_id,

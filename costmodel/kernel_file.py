@@ -9,12 +9,16 @@ import contextlib
 import hashlib
 import importlib.util
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from costmodel.errors import KernelFileError
+
+SLOW_IMPORT_S = 20.0
+"""Seconds; PyTorch, Helion and Triton together take 3 to 6 on an idle machine."""
 
 
 def load_kernel(reference: str) -> Any:
@@ -101,7 +105,11 @@ def _load_module(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         # What the file prints is not our answer, which may be one JSON object.
-        with _first_on_path(resolved.parent), contextlib.redirect_stdout(sys.stderr):
+        with (
+            told_if_slow(path),
+            _first_on_path(resolved.parent),
+            contextlib.redirect_stdout(sys.stderr),
+        ):
             spec.loader.exec_module(module)
     except KeyboardInterrupt:
         del sys.modules[name]
@@ -110,6 +118,19 @@ def _load_module(path: Path) -> ModuleType:
         del sys.modules[name]
         raise KernelFileError(_import_message(path, resolved, error)) from error
     return module
+
+
+@contextlib.contextmanager
+def told_if_slow(path: Path) -> Iterator[None]:
+    """Say on stderr that a file is still being run; nothing but Ctrl-C ends it."""
+    words = f"costmodel: {path}: still being imported; Ctrl-C stops it"
+    timer = threading.Timer(SLOW_IMPORT_S, lambda: print(words, file=sys.stderr))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextlib.contextmanager

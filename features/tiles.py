@@ -239,7 +239,9 @@ def _tunable_sizes(graph: KernelGraph, configs: Sequence[Config]) -> dict[int, S
                 if size is None or size < 1:
                     raise UnreadableKernelError(
                         "expected a fixed tile size that shapes or tunables decide, "
-                        "found none; Helion's default is used for this kernel"
+                        "found one that neither does, such as a scalar argument, "
+                        "which logs do not record: take it from a tensor's size; "
+                        "Helion's default is used for this kernel"
                     )
                 found[block.key] = float(size)
             by_row[row] = found

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from costmodel.cli import main
 from costmodel.errors import KernelFileError
 from costmodel.kernel_file import load_kernel
+from costmodel.kernel_file import told_if_slow
 
 KERNELS = """
 import helion
@@ -87,6 +91,33 @@ def test_folder_and_other_suffix(tmp_path: Path) -> None:
 def test_unknown_name_lists_what_there_is(kernel_path: Path) -> None:
     message = _message(f"{kernel_path}:helper")
     assert "'helper'" in message and "found twice" in message
+
+
+def test_a_file_that_hangs_is_named_and_ctrl_c_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = threading.Event()
+
+    class Screen(io.StringIO):
+        def write(self, text: str) -> int:
+            count = super().write(text)
+            said.set()
+            return count
+
+    screen = Screen()
+    monkeypatch.setattr("costmodel.kernel_file.SLOW_IMPORT_S", 0.0)
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stderr", screen)
+        with told_if_slow(Path("slow.py")):
+            assert said.wait(30.0)
+    assert "slow.py: still being imported; Ctrl-C" in screen.getvalue()
+    monkeypatch.setattr("costmodel.kernel_file.SLOW_IMPORT_S", 600.0)
+    stopped = tmp_path / "stopped.py"
+    stopped.write_text("raise KeyboardInterrupt\n")
+    assert main(["pick", f"{stopped}:k", "--arg", "bf16[8]"]) == 130
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
 def test_several_kernels_need_a_name(kernel_path: Path) -> None:

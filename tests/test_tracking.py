@@ -11,6 +11,9 @@ import pytest
 from synthetic import SCHEMA
 from synthetic import make_corpus
 
+from costmodel.cli_measured import Measured
+from costmodel.cli_record import recorded
+from costmodel.datasets.audit import Audit
 from costmodel.errors import TrackingError
 from costmodel.training.champion import Standing
 from costmodel.training.champion import beats
@@ -19,6 +22,7 @@ from costmodel.training.mlflow_store import CHAMPION
 from costmodel.training.mlflow_store import URI_VARIABLE
 from costmodel.training.mlflow_store import tracking_uri
 from costmodel.training.mlflow_store import ui_command
+from costmodel.training.recipe import Recipe
 from costmodel.training.tracking import track
 from costmodel.training.train import train
 
@@ -54,6 +58,20 @@ def _track(training, corpus, root, **options):
     return track(
         training, corpus, audit_text="kept 60", corpus_name="toys", root=root, **options
     )
+
+
+def test_ctrl_c_while_recording_says_how_to_record(
+    training, corpus, monkeypatch, tmp_path, capsys
+) -> None:
+    def stopped(*_args, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("costmodel.cli_record.track", stopped)
+    measured = Measured(("logs",), (), (), Audit())
+    with pytest.raises(KeyboardInterrupt):
+        recorded(training, corpus, measured, "", tmp_path / "toy.ubj", Recipe())
+    said = capsys.readouterr().err
+    assert "toy.ubj is published" in said and "the same command again" in said
 
 
 @pytest.mark.slow
