@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +37,8 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
     return out
 """
 ARGUMENTS = ["f32[4096]"]
-CONFIGS: list[Config] = [{"block_sizes": [1024], "num_warps": n} for n in (4, 8)]
+CONFIGS: list[Config] = [{"block_sizes": [1024], "num_warps": 4}]
+"""One: a file that hangs costs its whole limit with each."""
 PLANTED = {
     "lower": "regs=-8 delta=3",
     "twin": "regs=-8 delta=3 #another",
@@ -112,19 +112,18 @@ def test_planted_effects_are_found_and_what_is_no_use_is_dropped(
     assert len(ran) == len(CONFIGS) * (1 + len(PLANTED))
     # What is known by content is not assembled again, nor compiled.
     assembled.write_text("")
-    started = time.monotonic()
     again = _effects(folder, list(PLANTED), CONFIGS)
     assert [[one.verdict for one in effects] for effects in again] == [
         [one.verdict for one in effects] for effects in found
     ]
-    assert assembled.read_text() == "" and time.monotonic() - started < 120.0
+    assert assembled.read_text() == ""
 
 
 def test_a_new_file_is_met_alone(folder: Path, assembled: Path) -> None:
-    _effects(folder, ["lower"], CONFIGS[:1])
+    _effects(folder, ["lower"], CONFIGS)
     (folder / "new.acf").write_text("regs=8 delta=7")
     assembled.write_text("")
-    ((_none, _lower, new),) = _effects(folder, ["lower", "new"], CONFIGS[:1])
+    ((_none, _lower, new),) = _effects(folder, ["lower", "new"], CONFIGS)
     assert new.verdict.value == "useful"
     # PTX is made again, as it is not kept, and only the new file met.
     ran = assembled.read_text().splitlines()
@@ -167,7 +166,7 @@ def test_triton_makes_of_helions_config_what_the_effects_said(
     folder: Path, assembled: Path
 ) -> None:
     """`advanced_controls_file` through Helion and Triton, against ptxas run by us."""
-    ((_none, lower),) = _effects(folder, ["lower"], CONFIGS[:1])
+    ((_none, lower),) = _effects(folder, ["lower"], CONFIGS)
     path = str(folder / "lower.acf")
     assembled.write_text("")
     kernel = f"{folder / 'kernels.py'}:doubled"

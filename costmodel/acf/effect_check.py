@@ -10,6 +10,7 @@ import contextlib
 import functools
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ ACF_LIMIT_S = 20.0
 """Seconds for one run of ptxas with a control file; without one 99 of 100 take 8, and
 a file that multiplies that is none to have."""
 
+_MOST_LAUNCHES = 10  # of one call; more than any kernel seen makes
 _GRACE_S = 10.0  # a child ends a ptxas itself; this long after, it hangs as well
 
 Effects = tuple[Effect, ...]
@@ -151,14 +153,18 @@ class EffectChecker(CompileChecker):
                     self._effects.put_pair(ptx, acf_id, ptxas, known)
             found[acf_id] = known or self._failed(CompileStatus.ERROR, why)
         if self._child is not None:
-            self._child.tell({"controls": None})
+            try:
+                self._child.tell({"controls": None})
+            except ChildDiedError:  # all was said; the next config gets another
+                self._child = None
         return found
 
     def _one(self, path: str) -> CompiledFacts:
         assert self._child is not None
         self._child.tell({"controls": path, "limit_s": self._acf_limit_s})
         # A call may launch several kernels, each with a ptxas of its own.
-        return self._facts(self._child.hear(10 * self._acf_limit_s + _GRACE_S)["facts"])
+        said = self._child.hear(_MOST_LAUNCHES * self._acf_limit_s + _GRACE_S)
+        return replace(self._facts(said["facts"]), limit_s=self._acf_limit_s)
 
 
 class EffectPool:
