@@ -1,0 +1,104 @@
+"""Single rules of the decision lists, each against the reason that it gives."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import parity_kernels
+import pytest
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from costmodel.features.extract import FeatureExtractor
+from costmodel.features.graph import KernelGraph
+from costmodel.hardware import load_hardware
+from costmodel.heuristics.fill import busy_bytes
+from costmodel.heuristics.mma import converted_per_us
+from costmodel.heuristics.mma import converts_fp8
+from costmodel.heuristics.propose import propose
+from costmodel.heuristics.tiles import Problem
+from costmodel.heuristics.tiles import make_tiles
+from costmodel.heuristics.tiles import matmul_us
+from costmodel.heuristics.tiles import occupancy
+from costmodel.types import Candidate
+
+_GPUS = ("H200", "B200", "A100", "RTX-4090", "RTX-5090")
+
+
+@functools.cache
+def _proposals(name: str, gpu: str = "H200") -> tuple[Candidate, ...]:
+    view = parity_kernels.view_of(name)
+    graph = KernelGraph.from_record(view.record)
+    extractor = FeatureExtractor(graph, load_hardware(gpu))
+    return tuple(propose(graph, extractor, view.default))
+
+
+def test_eight_bit_operands_cost_their_conversion_on_hopper_only() -> None:
+    problem = Problem(64, 2048, 7168, 1, 1, 1, 2, "fp8")
+    tiles = make_tiles((16,), (64,), (128,), (2, 4), (6,))
+    converting = [gpu for gpu in _GPUS if converts_fp8(load_hardware(gpu), "fp8")]
+    assert converting == ["H200"]
+    two, four = matmul_us(problem, tiles, load_hardware("H200"))
+    assert four < two, "two of four schedulers would convert nothing"
+    assert not converts_fp8(load_hardware("H200"), "bf16")
+
+
+@given(warps=st.integers(1, 64))
+def test_more_warps_never_convert_less(warps: int) -> None:
+    hardware = load_hardware("H200")
+    few, more = converted_per_us(hardware, np.array([warps, warps + 1], dtype=float))
+    assert 0 < few <= more
+
+
+@given(
+    m=st.integers(1, 100_000),
+    n=st.integers(1, 100_000),
+    gpu=st.sampled_from(_GPUS),
+)
+@settings(max_examples=60, deadline=None)
+def test_tiles_that_a_loop_walks_do_not_spread(m: int, n: int, gpu: str) -> None:
+    """One program walks all columns: no fewer tiles an SM than on a grid, and never
+    fewer than one program's own."""
+    hardware = load_hardware(gpu)
+    tiles = make_tiles((16, 64), (32, 256), (64,), (4,), (3,))
+    spread = Problem(m, n, 1024, 1, 2, 2, 2, "bf16")
+    walked = Problem(m, n, 1024, 1, 2, 2, 2, "bf16", columns_on_grid=False)
+    on_grid, _ = occupancy(spread, tiles, hardware)
+    in_loop, resident = occupancy(walked, tiles, hardware)
+    assert (in_loop >= on_grid).all()
+    assert (in_loop >= np.ceil(n / tiles.n)).all()
+    programs = np.ceil(np.ceil(m / tiles.m) / hardware.n_sms)
+    assert (resident <= np.maximum(programs, 1.0)).all()
+
+
+@pytest.mark.parametrize("gpu", _GPUS)
+def test_a_product_whose_rows_are_summed_leaves_registers_for_it(gpu: str) -> None:
+    """At most half of Helion's own bound of 128 KiB of accumulators, all columns."""
+    columns = 256
+    for candidate in _proposals("product_row_norm", gpu):
+        rows = candidate.config["block_sizes"][0]
+        assert 4 * rows * columns <= 128 * 1024
+        assert rows * columns <= 64 * 32 * candidate.config["num_warps"]
+
+
+@pytest.mark.parametrize("gpu", _GPUS)
+def test_loops_that_data_ends_keep_threads_busy(gpu: str) -> None:
+    for candidate in _proposals("ragged_sum", gpu):
+        groups, columns, steps = candidate.config["block_sizes"]
+        threads = 32 * candidate.config["num_warps"]
+        assert groups * columns * steps >= 4 * threads, candidate.reason
+    groups, columns, steps = _proposals("ragged_sum", gpu)[0].config["block_sizes"]
+    assert groups == 1, "groups of unequal length stay apart"
+    in_flight = 4 * columns * steps
+    assert in_flight <= max(4 * 2048, 1.5 * busy_bytes(load_hardware(gpu)))
+
+
+def test_rows_in_a_program_that_holds_them_whole_are_few() -> None:
+    width = 2048
+    for candidate in _proposals("row_chunk_gradient"):
+        inner = min(candidate.config["block_sizes"])
+        assert inner * width <= 16 * 4096
+    pick = _proposals("row_chunk_gradient")[0].config
+    assert min(pick["block_sizes"]) * width <= 16384
