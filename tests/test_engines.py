@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import synthetic
 
+from costmodel.cli import main
 from costmodel.datasets.store import Corpus
 from costmodel.errors import ClusterError
 from costmodel.features.schema import SCHEMA
@@ -25,6 +27,7 @@ from costmodel.training.questions import Kind
 from costmodel.training.questions import ask
 
 BUNDLED = Path(__file__).parents[1] / "datasets" / "corpora" / "h200"
+SAMPLE = BUNDLED.parent / "h200_sample"
 LAYOUT = RowLayout.of(synthetic.SCHEMA)
 SETTINGS = FitSettings(n_bags=2, n_trees=15, n_validity_trees=10)
 
@@ -220,3 +223,33 @@ def test_on_two_workers_it_is_as_good(cluster, corpus):
             corpus, LAYOUT, SETTINGS, synthetic.SCHEMA.hash, held_out=unseen
         )
     assert_as_good(forest, curves, corpus, unseen)
+
+
+# On the command line
+
+RECIPE = """
+[model]
+n_bags = 1
+n_trees = 4
+n_validity_trees = 4
+
+[scale]
+external_memory = true
+batch_rows = 1000
+"""
+
+
+def test_train_writes_shards_and_learns_from_them(tmp_path, capsys):
+    """Logs are made shards of; the same shards give the same bytes again."""
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE)
+    words = ["--recipe", str(recipe), "--no-track", "--json", "--output"]
+    models = []
+    for number, data in enumerate((SAMPLE, tmp_path / "0" / "shards")):
+        output = tmp_path / str(number)
+        assert main(["train", str(data), *words, str(output)]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["n_workloads"] == 8 and told["metrics"]["speedup_geomean"] > 0
+        models.append((output / "helion-costmodel.ubj").read_bytes())
+    assert models[0] == models[1]
+    assert not (tmp_path / "1" / "shards").exists()
