@@ -14,7 +14,6 @@ from costmodel.cli_data import report_unusable_runs
 from costmodel.datasets.audit import Audit
 from costmodel.datasets.audit_file import read_audit
 from costmodel.datasets.compiled_table import CompiledTable
-from costmodel.datasets.identity import digest_of
 from costmodel.datasets.locations import inputs
 from costmodel.datasets.store import Corpus
 from costmodel.datasets.store import is_corpus
@@ -27,6 +26,7 @@ from costmodel.training.code_stage import CompiledRuns
 from costmodel.training.label import label_all
 from costmodel.training.label import labelled_id
 from costmodel.training.labelled import LabelledWorkload
+from costmodel.training.trained_on import digest_of_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Measured:
     @property
     def digest(self) -> str:
         """Of all runs, as 64 hex digits."""
-        return digest_of(sorted(set(self.keys)), 64)
+        return digest_of_keys(self.keys)
 
     @property
     def name(self) -> str:

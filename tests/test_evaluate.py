@@ -13,6 +13,7 @@ from costmodel.card import ModelCard
 from costmodel.datasets.load import load_logs
 from costmodel.datasets.record import LabelQuality
 from costmodel.datasets.record import Status
+from costmodel.datasets.store_schema import run_key
 from costmodel.datasets.workload_data import WorkloadData
 from costmodel.features.schema import SCHEMA
 from costmodel.layout import RowLayout
@@ -22,6 +23,8 @@ from costmodel.training.evaluate import evaluate_logs
 from costmodel.training.fit import FitSettings
 from costmodel.training.fit import fit
 from costmodel.training.label import label_all
+from costmodel.training.trained_on import digest_of_keys
+from costmodel.training.trained_on import seen_in_training
 
 LOGS = Path(__file__).parent.parent / "datasets" / "corpora" / "h200_sample"
 QUICK = FitSettings(n_bags=1, n_trees=40, n_validity_trees=20, learning_rate=0.2)
@@ -267,6 +270,22 @@ def test_a_run_without_its_default_is_an_error_row(runs, model) -> None:
     ]
     assert "does not hold Helion's default" in row["error"]
     assert row["speedup"] == 1.0
+
+
+def test_an_evaluation_says_what_the_model_was_trained_on(runs, model) -> None:
+    keys = [run_key(one) for one in runs]
+    families = tuple(sorted({one.family for one in runs}))
+    of_these = dataclasses.replace(
+        model.card, corpus_digest=digest_of_keys(keys), families=families
+    )
+    assert "these very runs" in seen_in_training(runs, of_these)
+    assert "these very runs" in seen_in_training(runs[::-1], of_these)
+    n_known = sum(one.family == runs[0].family for one in runs[1:])
+    some = dataclasses.replace(of_these, families=(runs[0].family,))
+    said = seen_in_training(runs[1:], some)
+    assert said.startswith(f"{n_known} of {len(runs) - 1} runs") or not n_known
+    other = dataclasses.replace(some, corpus_digest="0" * 64, families=("other",))
+    assert seen_in_training(runs, other) == "" == seen_in_training([], of_these)
 
 
 def test_no_runs_at_all(model) -> None:

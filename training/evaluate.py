@@ -36,6 +36,7 @@ from costmodel.training.label import ranked_by_analysis
 from costmodel.training.metrics import Outcome
 from costmodel.training.metrics import outcome
 from costmodel.training.metrics import summary
+from costmodel.training.trained_on import seen_in_training
 from costmodel.types import Candidate
 from costmodel.types import CandidateOrigin
 from costmodel.types import PickSource
@@ -60,7 +61,10 @@ def evaluate_logs(
 
     Returns:
         JSON values: `aggregate`, and `workloads` with one row per run.
+        `seen_in_training` of the first says in words whether the model was trained on
+        what judges it; "" where its card does not say so.
     """
+    runs = list(runs)
     rows: list[Row] = []
     outcomes: list[Outcome] = []
     kernels: list[str] = []
@@ -79,6 +83,9 @@ def evaluate_logs(
         "sources": dict(sorted(sources.items())),
         "baseline": baseline,
         "model_id": model.model_id,
+        "seen_in_training": seen_in_training(
+            [run for run in runs if run.run.problem is None], model.card
+        ),
     }
     return {"aggregate": aggregate, "workloads": rows}
 
