@@ -24,6 +24,8 @@ from costmodel.migrate_files import FoundConfig
 from costmodel.migrate_files import MigratedFile
 from costmodel.migrate_files import migrate_file
 from costmodel.migrate_rules import FieldStatus
+from costmodel.migrate_source import holds_calls
+from costmodel.migrate_source import migrate_source
 from costmodel.shape_list import make_cases
 from costmodel.target import bind
 from costmodel.target import targeting
@@ -40,7 +42,7 @@ def migrate(arguments: argparse.Namespace) -> int:
             judge = _Judge(arguments, hardware)
         elif arguments.args:
             raise ConfigFileError("expected --kernel with --arg, found --arg alone")
-        files = [migrate_file(path, judge) for path in paths]
+        files = [_migrated(path, judge) for path in paths]
     written = _write(files, Path(arguments.output)) if arguments.output else []
     if arguments.json:
         print(json.dumps(_as_json(files, written), indent=2))
@@ -52,6 +54,18 @@ def migrate(arguments: argparse.Namespace) -> int:
     for path in written:
         print(f"wrote {path}")
     return 0
+
+
+def _migrated(path: Path, judge: Callable[[FoundConfig], ConfigReport]) -> MigratedFile:
+    """JSON where the file holds it, else configs written as Python."""
+    if path.suffix == ".py":
+        return migrate_source(path, judge)
+    try:
+        return migrate_file(path, judge)
+    except ConfigFileError:
+        if not path.is_file() or not holds_calls(path.read_bytes()):
+            raise
+    return migrate_source(path, judge)
 
 
 def _unproven(found: FoundConfig) -> ConfigReport:
@@ -91,7 +105,9 @@ def _write(files: list[MigratedFile], folder: Path) -> list[Path]:
         target = folder / one.path.name
         if target in texts:
             raise ConfigFileError(f"two files are named {one.path.name}: migrate apart")
-        if one.content is not None:
+        if isinstance(one.content, str):
+            texts[target] = one.content
+        elif one.content is not None:
             texts[target] = json.dumps(one.content, indent=2) + "\n"
         if one.refused:
             aside = folder / f"{one.path.name}.refused.json"

@@ -20,7 +20,7 @@ from costmodel.migrate import ConfigReport
 from costmodel.types import Config
 
 # Keys that no object but a config has; the same since the first release.
-_TELLING = frozenset({"block_sizes", "num_warps", "num_stages", "indexing", "pid_type"})
+TELLING = frozenset({"block_sizes", "num_warps", "num_stages", "indexing", "pid_type"})
 
 Steps = tuple[str | int, ...]
 
@@ -75,11 +75,11 @@ def _configs(value: Any, steps: Steps, key: Mapping[str, Any]) -> Iterator[Found
             yield from _configs(item, (*steps, place), key)
     if isinstance(value, str) and steps and steps[-1] == "config":
         inside = _parsed(value)
-        if isinstance(inside, dict) and _TELLING & inside.keys():
+        if isinstance(inside, dict) and TELLING & inside.keys():
             yield FoundConfig(steps, inside, key, is_text=True)
     if not isinstance(value, dict):
         return
-    if _TELLING & value.keys():
+    if TELLING & value.keys():
         yield FoundConfig(steps, value, key)
         return
     beside = value.get("key")
@@ -104,8 +104,9 @@ class MigratedFile:
         path: Where it was read.
         reports: One for each config, in the file's order.
         content: The file with current configs, refused ones left out; None where
-            nothing is left.
-        refused: The entries that were left out, whole, each with its place and reason.
+            nothing is left. Text where the file is source or text, which keeps refused
+            ones as they were.
+        refused: The refused entries, whole, each with its place and reason.
     """
 
     path: Path
