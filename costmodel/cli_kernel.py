@@ -14,6 +14,8 @@ from rich.table import Table
 
 from costmodel import __version__
 from costmodel import helion_hook
+from costmodel.acf.here import control_files_line
+from costmodel.acf.here import ptxas_line
 from costmodel.acf.identity import KNOB
 from costmodel.acf.identity import to_record
 from costmodel.arguments import parse_argument
@@ -220,6 +222,8 @@ def doctor_facts(model: str | None = None) -> dict[str, Any]:
         "model": str(provider.model_path),
         "model id": loaded.model_id if loaded is not None else _no_model(problem),
         "gpu": _gpu_line(),
+        "ptxas": ptxas_line(),
+        "control files": control_files_line(),
         "disabled": f"yes, by {DISABLE_VARIABLE}" if is_disabled() else "no",
         ENABLE_VARIABLE: os.environ.get(ENABLE_VARIABLE, "not set"),
         MODEL_VARIABLE: os.environ.get(MODEL_VARIABLE, "not set"),

@@ -21,6 +21,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from costmodel.acf import entry as entries
+from costmodel.acf import here
 from costmodel.acf import toolchain
 from costmodel.acf.catalogue import AcfCatalogue
 from costmodel.acf.entry import AcfEntry
@@ -372,6 +373,24 @@ def test_an_assembler_too_old_says_what_to_install(
     assert find_ptxas(arch=80).version == "13.3.73"
     with pytest.raises(NoAcfToolchainError, match=r">= 13\.5"):
         find_ptxas("13.5")
+
+
+def test_the_doctor_tells_of_a_variable_that_triton_does_not_heed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, catalogue: AcfCatalogue, pack: Path
+) -> None:
+    monkeypatch.setenv("COSTMODEL_ACF_DIR", str(catalogue.root))
+    tool = PtxasTool(tmp_path / "ptxas", "13.3.73")
+    monkeypatch.setattr(here, "triton_ptxas", lambda: tool)
+    for name in toolchain.VARIABLES:
+        monkeypatch.setenv(name, str(tool.path))
+    assert here.ptxas_line() == f"13.3.73 at {tool.path}"
+    monkeypatch.setenv(toolchain.VARIABLES[0], "/other/ptxas")
+    assert f"{toolchain.VARIABLES[0]} names another" in here.ptxas_line()
+    assert here.control_files_line() == f"none in {catalogue.root}"
+    catalogue.add(pack, probe=Willing())
+    (catalogue.root / "ptxas-13.3" / "x.json").write_text("{")
+    line = here.control_files_line()
+    assert line.startswith("2 in ") and "2 of them" in line and "1 damaged" in line
 
 
 def test_what_is_no_assembler_is_none(tmp_path: Path) -> None:
