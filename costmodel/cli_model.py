@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from costmodel.atomic_file import write_atomically
 from costmodel.cli_data import TABLE_WIDTH_COLUMNS
 from costmodel.cli_data import load
 from costmodel.cli_data import show_audit
 from costmodel.cli_engine import fitter_of
 from costmodel.cli_engine import given
+from costmodel.cli_extra import extra_of
 from costmodel.cli_measured import audit_text
 from costmodel.cli_measured import git_commit
 from costmodel.cli_pairs import publish_pair_model
@@ -34,16 +32,11 @@ from costmodel.features.schema import SCHEMA
 from costmodel.learned import LearnedModel
 from costmodel.rebuild import rebuild_default
 from costmodel.training.evaluate import evaluate_logs
-from costmodel.training.labelled import LabelledWorkload
-from costmodel.training.learning_curve import learning_curve
-from costmodel.training.learning_curve import learning_figure
 from costmodel.training.mlflow_store import ui_command
 from costmodel.training.plan import fixed_folds
 from costmodel.training.plan import selected
 from costmodel.training.publish import publish
-from costmodel.training.recipe import Recipe
 from costmodel.training.recipe import is_recipe
-from costmodel.training.run_extra import Extra
 from costmodel.training.table import show
 from costmodel.training.train import Training
 from costmodel.training.train import train as train_model
@@ -85,7 +78,7 @@ def train(arguments: argparse.Namespace) -> int:
         )
     # Published before it is tracked: a dead tracking server must not cost the model.
     path = publish(training, arguments.output)
-    extra = _learning_extra(training, workloads, recipe, path.parent)
+    extra = extra_of(training, workloads, recipe, path.parent)
     facts = _facts(training, path, measured.digest)
     facts |= publish_pair_model(measured.recorded, path)
     if not arguments.no_track:
@@ -121,34 +114,6 @@ def _fine_tune(arguments: argparse.Namespace) -> int:
         weights=WEIGHTS,
         is_tracked=not arguments.no_track,
         as_json=arguments.json,
-    )
-
-
-def _learning_extra(
-    training: Training,
-    workloads: Sequence[LabelledWorkload],
-    recipe: Recipe,
-    folder: Path,
-) -> Extra | None:
-    """The learning curve, where the recipe asks for it: beside the model and kept."""
-    if not recipe.report.learning_curve:
-        return None
-    points = learning_curve(
-        workloads,
-        training.folds,
-        training.by_family,
-        SCHEMA,
-        recipe.model,
-        recipe.gate,
-        say=lambda line: print(line, file=sys.stderr),
-    )
-    figure = learning_figure(points)
-    figure.savefig(folder / "learning_curve.png")
-    content = json.dumps([dataclasses.asdict(one) for one in points], indent=1)
-    write_atomically(folder / "learning_curve.json", content + "\n")
-    return Extra(
-        files={"evaluation/learning_curve.json": content.encode()},
-        figures={"plots/learning_curve.png": figure},
     )
 
 

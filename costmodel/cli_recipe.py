@@ -8,7 +8,6 @@ import dataclasses
 from costmodel.errors import RecipeError
 from costmodel.training.recipe import Data
 from costmodel.training.recipe import Recipe
-from costmodel.training.recipe import Report
 from costmodel.training.recipe import is_recipe
 from costmodel.training.recipe import load_recipe
 from costmodel.training.recipe_limits import check_number
@@ -39,7 +38,8 @@ def recipe_of(arguments: argparse.Namespace) -> Recipe:
         scale = dataclasses.replace(recipe.scale, external_memory=True)
         recipe = dataclasses.replace(recipe, scale=scale)
     if arguments.learning_curve:
-        recipe = dataclasses.replace(recipe, report=Report(learning_curve=True))
+        report = dataclasses.replace(recipe.report, learning_curve=True)
+        recipe = dataclasses.replace(recipe, report=report)
     return changed(recipe, name=arguments.name, seed=arguments.seed)
 
 

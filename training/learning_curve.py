@@ -193,13 +193,12 @@ def learning_figure(points: Sequence[Point]) -> Figure:
     """Regret over the number of families, and over the number of measured configs."""
     figure, axes = canvas(9.0, 4.4)
     axes.remove()
-    shared = None
+    first = figure.add_subplot(1, 2, 1)
     for place, (kind, unit) in enumerate(
         ((FAMILIES, "n_families"), (MEASUREMENTS, "n_configs"))
     ):
         mine = [one for one in points if one.kind == kind]
-        part = figure.add_subplot(1, 2, place + 1, sharey=shared)
-        shared = shared or part
+        part = figure.add_subplot(1, 2, 2, sharey=first) if place else first
         at = [getattr(one, unit) for one in mine]
         for name, label, colour in (
             ("ungated_regret_mean", "first pick, no gate", ORANGE),
@@ -213,7 +212,7 @@ def learning_figure(points: Sequence[Point]) -> Figure:
         part.set_ylim(bottom=0.0)
         part.grid(alpha=0.3)
         part.set_xlabel(f"{kind} learned from", fontsize=11)
-    shared.set_ylabel("mean regret on families left out, %", fontsize=11)
-    shared.legend(fontsize=10)
+    first.set_ylabel("mean regret on families left out, %", fontsize=11)
+    first.legend(fontsize=10)
     figure.suptitle("Learning curve", fontsize=12)
     return figure

@@ -16,6 +16,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from costmodel.datasets.locations import is_remote
 from costmodel.errors import RecipeError
 from costmodel.features.schema import SCHEMA
 from costmodel.learned import BUNDLED_NAME
@@ -106,9 +107,12 @@ class Report:
     Attributes:
         learning_curve: Regret over the share of families and of measurements that
             were learned from; about twice the time of the training.
+        extra_seeds: Seeds after the model's that its folds are fitted by too, to see
+            how much of a result is chance; each costs the folds once more.
     """
 
     learning_curve: bool = False
+    extra_seeds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +252,9 @@ def load_recipe(path: Path | str) -> Recipe:
             f"expected a recipe at {path}, found {getattr(error, 'strerror', error)}"
         ) from error
     recipe = parse_recipe(text, str(path))
-    at = tuple(str(path.parent / one) for one in recipe.data.paths)
+    at = tuple(
+        one if is_remote(one) else str(path.parent / one) for one in recipe.data.paths
+    )
     return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, paths=at))
 
 

@@ -31,6 +31,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "second_stage.row_share": (1e-6, 1.0),
     "second_stage.min_workloads": (2, math.inf),
     "second_stage.seed": (0, _MAX_SEED),
+    "report.extra_seeds": (0, 1000),
     "gate.max_harm_share": _SHARE,
     "gate.worst_speedup": _SHARE,
     "gate.min_valid_probability": _SHARE,

@@ -48,9 +48,8 @@ class WorkloadErrors(xgboost.callback.TrainingCallback):
         """Note one round; never stops the training."""
         found = self._examples
         error = model.predict(self._data) - found.target
-        self._rounds.append(
-            np.bincount(found.origin, weights=found.weight * error * error)
-        )
+        squares = np.bincount(found.origin, weights=found.weight * error * error)
+        self._rounds.append(np.asarray(squares, dtype=np.float64))
         return False
 
     def by_group(

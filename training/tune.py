@@ -114,7 +114,7 @@ class Tuner:
                 if min(done) >= n_trials:
                     break
                 study = studies[done.index(min(done))]
-                if deadline is not None and not self._fits(study, deadline):
+                if deadline is not None and not self._fits(studies, deadline):
                     ended = BY_TIME
                     break
                 self._trial(study, deadline)
@@ -125,10 +125,13 @@ class Tuner:
             ended = BY_USER
         return self.result(studies, ended)
 
-    def _fits(self, study: SearchStudy, deadline: float) -> bool:
+    def _fits(self, studies: Sequence[SearchStudy], deadline: float) -> bool:
         """Whether a whole trial would end in time, by those before it."""
         spent = [
-            one.facts["seconds"] for one in study.finished() if one.loss is not None
+            row.facts["seconds"]
+            for one in studies
+            for row in one.finished()
+            if row.loss is not None and "same_as" not in row.facts
         ]
         expected = statistics.median(spent) if spent else 0.0
         return self.clock() + expected < deadline
