@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
+from costmodel.datasets.locations import is_remote
 from costmodel.training.compare import Verdict
 from costmodel.training.compare_show import as_facts as compared_facts
 from costmodel.training.plots import BLUE
@@ -150,7 +151,10 @@ def found_recipe(recipe: Recipe, made: Tuned, folder: Path) -> str:
     assert made.best is not None
     assert made.first is not None
     best = recipe.with_values(made.best.values)
-    paths = tuple(os.path.relpath(one, folder) for one in best.data.paths)
+    paths = tuple(
+        one if is_remote(one) else os.path.relpath(one, folder)
+        for one in best.data.paths
+    )
     best = replace(best, data=replace(best.data, paths=paths), text="")
     n_mine = sum(one.search == ALL for one in made.trials)
     head = [
