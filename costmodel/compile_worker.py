@@ -196,6 +196,11 @@ def _fits(
                 f"{hardware.name} has {hardware.tmem_columns}"
             )
         threads = kernel.num_warps * hardware.warp_size
+        if threads > hardware.max_threads_per_cta:
+            return CompileStatus.THREADS, (
+                f"a CTA of {threads} threads, {hardware.name} launches at most "
+                f"{hardware.max_threads_per_cta}"
+            )
         registers = 0 if kernel.report is None else kernel.report.registers
         if threads * registers > hardware.regs_per_sm:
             return CompileStatus.REGISTERS, (

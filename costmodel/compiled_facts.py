@@ -20,6 +20,8 @@ class CompileStatus(enum.StrEnum):
     """Compiles, but a CTA needs more shared memory than the GPU has."""
     TENSOR_MEMORY = "tensor_memory"
     """Compiles, but a CTA needs more tensor memory than the GPU has."""
+    THREADS = "threads"
+    """Compiles, but has more threads than the GPU launches in a CTA."""
     REGISTERS = "registers"
     """A thread, or all threads of a CTA, would need more registers than there are."""
     MLIR = "mlir"

@@ -91,6 +91,7 @@ def what_limits(hardware: Hardware, tools: Tools) -> dict[str, Any]:
             hardware.smem_per_cta_bytes,
             hardware.tmem_columns,
             hardware.regs_per_sm,
+            hardware.max_threads_per_cta,
             hardware.n_sms,
         ],
         "toolchain": dataclasses.asdict(tools.toolchain),

@@ -120,6 +120,13 @@ def test_a_second_time_comes_from_the_cache(
     assert not list(folder.rglob("*.part"))
 
 
+def test_too_many_threads_are_named(checker: CompileChecker) -> None:
+    config = {"block_sizes": [64, 64, 32], "num_warps": 64, "num_stages": 1}
+    facts = checker.check(config).facts
+    assert facts.status is CompileStatus.THREADS
+    assert "2048 threads" in facts.detail and not is_sound(facts)
+
+
 def test_too_much_shared_memory_is_named(checker: CompileChecker) -> None:
     config = {"block_sizes": [64, 128, 128], "num_warps": 4, "num_stages": 8}
     facts = checker.check(config).facts

@@ -53,6 +53,7 @@ _OF_STATUS = {
     CompileStatus.REGISTERS: Verdict.DOES_NOT_FIT,
     CompileStatus.SHARED_MEMORY: Verdict.DOES_NOT_FIT,
     CompileStatus.TENSOR_MEMORY: Verdict.DOES_NOT_FIT,
+    CompileStatus.THREADS: Verdict.DOES_NOT_FIT,
 }
 
 
