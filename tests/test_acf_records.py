@@ -36,6 +36,8 @@ from costmodel.acf.identity import to_helion
 from costmodel.acf.identity import to_record
 from costmodel.acf.identity import without_acf
 from costmodel.cli_kernel import decorator_line
+from costmodel.compile_cache import cache_key
+from costmodel.compiled_facts import Toolchain
 from costmodel.datasets.acf_names import AcfNames
 from costmodel.datasets.load import LoadedLogs
 from costmodel.datasets.load import load_logs
@@ -49,8 +51,11 @@ from costmodel.features.extract import FeatureExtractor
 from costmodel.features.graph import KernelGraph
 from costmodel.hardware import load_hardware
 from costmodel.heuristics.listed import with_list
+from costmodel.program_key import Tools
+from costmodel.program_key import program_of
 from costmodel.training.label import label
 
+H200 = load_hardware("H200")
 WIDE, NARROW = b"regs=8 delta=4", b"regs=-8 delta=4"
 
 
@@ -128,7 +133,7 @@ def test_a_log_of_helions_is_read_by_content(helion: Rig, tmp_path: Path) -> Non
     assert data.has_acf.sum() == 2 and len(data.without_acfs()) == 1
     assert len(label(data).configs) == 1
     record = helion_hook.record_of(bound)
-    extractor = FeatureExtractor(KernelGraph.from_record(record), load_hardware("H200"))
+    extractor = FeatureExtractor(KernelGraph.from_record(record), H200)
     default = data.configs[data.default_index or 0]
     with_list(extractor, default)
     both = extractor.base([default, {**default, KNOB: names[0]}])
@@ -161,6 +166,25 @@ def test_a_file_that_is_gone_or_changed_is_unknown(helion: Rig, tmp_path: Path) 
     assert names[0] is None and len(set(names)) == 3
     assert all(str(one).startswith("unknown:") for one in names[1:])
     assert any("control file" in one.reason for one in logs.audit)
+
+
+def test_compile_facts_are_kept_by_content(helion: Rig, tmp_path: Path) -> None:
+    """Ours must not do what Triton's cache does."""
+    bound = helion.bound(helion.kernel(product), helion.args((256, 512), (512, 128)))
+    tools = Tools(Toolchain("1.5.1", "2.13", "3.9", "13.3.73"), "V13.3.73")
+    default = helion_hook.default_config(bound)
+    path = tmp_path / "x.acf"
+
+    def key(config: dict[str, Any]) -> str:
+        with helion.mode:
+            return cache_key(program_of(bound, config, [], H200, tools))
+
+    keys = []
+    for content in (WIDE, NARROW, WIDE):
+        path.write_bytes(content)
+        keys.append(key({**default, KNOB: str(path)}))
+    assert keys[0] == keys[2] != keys[1]
+    assert key(default) == key({**default, KNOB: ""}) not in keys
 
 
 def test_what_the_recorder_noted_comes_first(tmp_path: Path) -> None:
