@@ -21,16 +21,17 @@ from costmodel.datasets.describe import description_of
 from costmodel.datasets.describe import run_facts
 from costmodel.datasets.locations import folder_of
 from costmodel.datasets.locations import inputs
+from costmodel.datasets.locations import join
 from costmodel.datasets.store import RUNS_FILE
 from costmodel.datasets.store import Corpus
 from costmodel.datasets.store_schema import record_of
+from costmodel.datasets.stream_store import is_parted
 from costmodel.errors import StoreError
 
 
 def describe(arguments: argparse.Namespace) -> int:
     """Counts, headroom, failures, knobs and noise of a corpus."""
-    with inputs([arguments.corpus]) as (path,):
-        corpus = Corpus.load(path)
+    corpus = _in_one_piece(arguments.corpus)
     facts = run_facts(corpus, _class_of_row)
     described = description_of(facts, corpus.digest)
     if arguments.json:
@@ -53,8 +54,7 @@ def export(arguments: argparse.Namespace) -> int:
             f"{arguments.corpus}: expected --anonymise, found none: a corpus as it is "
             "can be copied as a folder"
         )
-    with inputs([arguments.corpus]) as (path,):
-        corpus = Corpus.load(path)
+    corpus = _in_one_piece(arguments.corpus)
     with folder_of(arguments.out, last=(RUNS_FILE,)) as folder:
         made = write_anonymised(corpus, Path(folder))
     for line in made.left_out:
@@ -65,6 +65,21 @@ def export(arguments: argparse.Namespace) -> int:
         "serials are gone, shapes and numbers stay"
     )
     return 0
+
+
+def _in_one_piece(location: str) -> Corpus:
+    """A corpus, wherever it lies.
+
+    Raises:
+        StoreError: It is in parts, which are more than these commands can hold.
+    """
+    with inputs([location]) as (path,):
+        if is_parted(Path(path)):
+            raise StoreError(
+                f"{location}: expected a corpus in one piece, found one in parts: name "
+                f"one of them, such as {join(location, 'part-00000')}"
+            )
+        return Corpus.load(path)
 
 
 def _class_of_row(run: Mapping[str, Any]) -> str:

@@ -116,6 +116,13 @@ def test_a_log_that_has_grown_replaces_its_shorter_form(tmp_path):
     assert corpus.n_attempts == 6
 
 
+def test_describing_parts_names_one_of_them(parted, capsys):
+    folder = parted[0].directory
+    assert main(["corpus", "describe", str(folder)]) == 1
+    assert f"{folder}/part-00000" in capsys.readouterr().err
+    assert main(["corpus", "describe", f"{folder}/part-00000", "--json"]) == 0
+
+
 def test_a_corpus_in_one_piece_is_not_overwritten(whole):
     with pytest.raises(StoreError, match=r"^[^\n]*leave out --stream$"):
         PartedCorpus(whole.directory)
