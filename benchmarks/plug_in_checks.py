@@ -10,6 +10,7 @@ Helion alone in a child first.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import multiprocessing
 import os
@@ -229,27 +230,39 @@ def graph_pick_inside(device: Any) -> str:
 
 def compiled_first_call(device: Any) -> str:
     """The first call is inside `torch.compile`, under `enable()`."""
-    alone = in_child("compiled_first_call_alone")
-    try:
-        return _compiled(device, is_warm=False)
-    except Exception as error:
-        if alone["ok"]:
-            raise
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:160]
-        return f"fails as Helion alone ({alone['detail'][:160]}): {words}"
+    return _as_alone("compiled_first_call_alone", lambda: _compiled(device))
 
 
 def compiled_first_call_alone(device: Any) -> str:
     """The same by Helion alone, with its default."""
-    return _compiled(device, is_warm=False, is_enabled=False)
+    return _compiled(device, is_enabled=False)
 
 
 def compiled_after_pick(device: Any) -> str:
     """The kernel has its pick before `torch.compile` meets it."""
-    return _compiled(device, is_warm=True)
+    return _as_alone(
+        "compiled_after_call_alone", lambda: _compiled(device, is_warm=True)
+    )
 
 
-def _compiled(device: Any, *, is_warm: bool, is_enabled: bool = True) -> str:
+def compiled_after_call_alone(device: Any) -> str:
+    """The same by Helion alone: its default ran before."""
+    return _compiled(device, is_warm=True, is_enabled=False)
+
+
+def _as_alone(alone: str, work: Callable[[], str]) -> str:
+    """What work says; a failure counts unless Helion alone fails as well."""
+    helions = in_child(alone)
+    try:
+        return work()
+    except Exception as error:
+        if helions["ok"]:
+            raise
+        words = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+        return f"fails as Helion alone ({helions['detail'][:160]}): {words}"
+
+
+def _compiled(device: Any, *, is_warm: bool = False, is_enabled: bool = True) -> str:
     import costmodel
 
     args = device.args(PLAIN)
@@ -304,20 +317,25 @@ def compiled_and_fused(device: Any) -> str:
 
 
 def dynamic_shapes(device: Any) -> str:
-    """`static_shapes=False`: the first shape decides, the second one is right too."""
+    """`static_shapes=False`: whether Helion binds anew decides whether we are asked."""
     import costmodel
 
-    one = kernel(
-        SUBJECT, static_shapes=False, autotune_effort="full", autotuner_fn=auto()
-    )
-    args = device.args(SUBJECT)
-    device.agree(device.call(one, args), SUBJECT, args)
-    first = config_of(one, args)
-    others = ("f8e4m3[192,4096]", "f8e4m3[4096,4096]", "f32[1]")
-    args = device.args(SUBJECT, others)
-    device.agree(device.call(one, args), SUBJECT, args)
-    assert config_of(one, args) == first, "the second shape asked again"
-    return str(costmodel.stats())
+    settings = {"static_shapes": False, "autotune_effort": "full"}
+    words = []
+    for name, others in (
+        (SUBJECT, ("f8e4m3[192,4096]", "f8e4m3[4096,4096]", "f32[1]")),
+        (PLAIN, ("bf16[4096,4096]", "bf16[4096]")),
+    ):
+        one = kernel(name, autotuner_fn=auto(), **settings)
+        first, second = device.args(name), device.args(name, others)
+        for args in (first, second):
+            device.agree(device.call(one, args), name, args)
+        if one.bind(first) is one.bind(second):
+            assert config_of(one, first) == config_of(one, second)
+            words.append(f"{name}: one program")
+        else:
+            words.append(f"{name}: Helion binds each shape")
+    return f"{'; '.join(words)}; {costmodel.stats()}"
 
 
 def auto() -> Any:
@@ -414,32 +432,69 @@ def rank(device: Any) -> str:
 
 
 def forked(_device: Any) -> str:
-    """`enable()` in the parent before CUDA starts; the forked child runs the kernel."""
+    """`enable()` in the parent; the forked child imports Helion and runs the kernel."""
+    import costmodel
+
+    costmodel.enable()
+    return _in_fork(is_enabled=True)
+
+
+def forked_with_helion(_device: Any) -> str:
+    """The same, but the parent has imported Helion and our model, though not CUDA."""
+    return _as_alone(
+        "forked_with_helion_alone", lambda: _fork_after_import(is_enabled=True)
+    )
+
+
+def forked_with_helion_alone(_device: Any) -> str:
+    """The same by Helion alone, with its default."""
+    return _fork_after_import(is_enabled=False)
+
+
+def _fork_after_import(*, is_enabled: bool) -> str:
     # Torch then asks the driver's library, not CUDA, whether there is a GPU.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     import helion  # noqa: F401
 
     import costmodel
 
-    costmodel.enable()
+    if is_enabled:
+        costmodel.enable()
+    return _in_fork(is_enabled=is_enabled)
+
+
+def _in_fork(*, is_enabled: bool) -> str:
+    """Run the kernel in a forked child; where a child hangs its stack is the answer."""
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
-    child = context.Process(target=_enabled_child, args=(answers,))
-    child.start()
-    child.join(CHILD_SECONDS)
-    if child.is_alive():
-        child.kill()
-        raise AssertionError("the forked child hangs")
-    assert child.exitcode == 0, f"the forked child ended with {child.exitcode}"
-    return str(answers.get())
+    with tempfile.TemporaryDirectory() as folder:
+        stack = Path(folder) / "stack.txt"
+        work = (answers, stack, is_enabled)
+        child = context.Process(target=_forked_child, args=work)
+        child.start()
+        child.join(CHILD_SECONDS)
+        if child.is_alive():
+            child.kill()
+            raise AssertionError("the forked child hangs and says nothing")
+        if child.exitcode:
+            said = stack.read_text() if stack.exists() else ""
+            where = " < ".join(line.strip() for line in said.splitlines()[:6])
+            raise AssertionError(
+                f"the forked child ended with {child.exitcode}: {where}"
+            )
+        return str(answers.get())
 
 
-def _enabled_child(answers: Any) -> None:
-    device = DEVICE()
-    args = device.args(SUBJECT)
-    one = kernel(SUBJECT, autotune_effort="full")
-    device.agree(device.call(one, args), SUBJECT, args)
-    answers.put(has_our_pick(one, SUBJECT, args))
+def _forked_child(answers: Any, stack: Path, is_enabled: bool) -> None:
+    with stack.open("w") as file:
+        faulthandler.dump_traceback_later(CHILD_SECONDS / 2, file=file, exit=True)
+        device = DEVICE()
+        args = device.args(SUBJECT)
+        one = kernel(SUBJECT, autotune_effort="full" if is_enabled else "none")
+        device.agree(device.call(one, args), SUBJECT, args)
+        words = has_our_pick(one, SUBJECT, args) if is_enabled else "ran"
+        faulthandler.cancel_dump_traceback_later()
+    answers.put(words)
 
 
 def spawned(device: Any) -> str:
@@ -560,6 +615,7 @@ CHECKS: dict[str, Callable[[Any], str]] = {
         disallowed,
         two_ranks,
         forked,
+        forked_with_helion,
         spawned,
         threads,
         disabled_again,
@@ -571,11 +627,18 @@ PARTS = {
     for one in (
         graph_first_call_alone,
         compiled_first_call_alone,
+        compiled_after_call_alone,
+        forked_with_helion_alone,
         rank,
         spawned_child,
     )
 }
-NO_CUDA_IN_PARENT = ("forked", "two_ranks")
+NO_CUDA_IN_PARENT = (
+    "forked",
+    "forked_with_helion",
+    "forked_with_helion_alone",
+    "two_ranks",
+)
 DEVICE: Callable[[], Any] = Device
 SCRIPT = Path(__file__)
 

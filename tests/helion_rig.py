@@ -29,6 +29,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from costmodel import helion_hook
 from costmodel.hardware import load_hardware
+from costmodel.provider import Provider
 from costmodel.target import targeting
 from costmodel.types import Config
 from costmodel.types import Pick
@@ -195,7 +196,8 @@ def answer_with(patch: pytest.MonkeyPatch, config_for: Callable[[Any], Config]) 
 
     patch.setattr("costmodel.provider.choose_for", choose_for)
     # Whatever the bundled model is: these tests are about what becomes of an answer.
-    patch.setattr("costmodel.provider.Provider.model", lambda self: object())
+    genuine = Provider.model
+    patch.setattr(Provider, "model", lambda self: genuine(self) or object())
 
 
 @contextlib.contextmanager
