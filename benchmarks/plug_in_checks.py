@@ -35,6 +35,7 @@ NO_MODEL = "COSTMODEL_PLUG_IN_NO_MODEL"
 """Variable that tells the children of `--no-model`."""
 
 CHILD_SECONDS = 90.0
+FORK_SECONDS = 40.0  # then a forked child says where it hangs and ends
 
 
 class Skip(Exception):
@@ -478,7 +479,7 @@ def _in_fork(*, is_enabled: bool) -> str:
             raise AssertionError("the forked child hangs and says nothing")
         if child.exitcode:
             said = stack.read_text() if stack.exists() else ""
-            where = " < ".join(line.strip() for line in said.splitlines()[:6])
+            where = " < ".join(line.strip() for line in said.splitlines()[:8])
             raise AssertionError(
                 f"the forked child ended with {child.exitcode}: {where}"
             )
@@ -487,7 +488,7 @@ def _in_fork(*, is_enabled: bool) -> str:
 
 def _forked_child(answers: Any, stack: Path, is_enabled: bool) -> None:
     with stack.open("w") as file:
-        faulthandler.dump_traceback_later(CHILD_SECONDS / 2, file=file, exit=True)
+        faulthandler.dump_traceback_later(FORK_SECONDS, file=file, exit=True)
         device = DEVICE()
         args = device.args(SUBJECT)
         one = kernel(SUBJECT, autotune_effort="full" if is_enabled else "none")
