@@ -443,7 +443,9 @@ def test_seed_hands_helion_the_reduced_list(
     monkeypatch.setenv("HELION_AUTOTUNER", "Planted")
     kernel = one.kernel(autotuner_fn=costmodel.autotuner(mode="seed"))
     one.call(kernel, one.args(SHAPE))
-    listed = Planted.seen["list"]
+    # None comes first: what names no file, the default and our seeds, has none.
+    none, *listed = Planted.seen["list"]
+    assert none == "" == Planted.seen["space"].default()
     assert 0 < len(listed) <= MOST_MEASURED_PAIRS and set(listed) <= set(useful)
     assert "" in Planted.seen["space"].choices
     seeded = [seed[KNOB] for seed in Planted.seen["seeds"] if seed.get(KNOB)]
@@ -471,8 +473,10 @@ def test_a_search_with_control_files_costs_a_few_measurements_more(
         )
         one.call(kernel, one.args((1024 + n_files, 4096)))
         counts[n_files] = len(StubProvider.measured)
+    # 28 and 38 with 8 pairs among them, as recorded; paths, and so times, vary.
     assert _measured_pairs()
-    assert counts[16] <= 1.5 * counts[0] + MOST_MEASURED_PAIRS
+    assert counts[16] <= 2 * counts[0]
+    assert len(_measured_pairs()) <= counts[16] / 2
 
 
 class Sure:

@@ -37,11 +37,13 @@ def searched_controls(bound: Any) -> tuple[str, ...]:
 def searching_controls(bound: Any, paths: Sequence[str]) -> Any:
     """The same bound kernel, for a search that tries these control files as well.
 
-    Helion always tries none, too. The kernel's own settings stay as they are.
+    The kernel's own settings stay as they are.
     """
     kernel = copy.copy(bound.kernel)
     kernel.settings = copy.copy(bound.settings)
-    kernel.settings.autotune_search_acf = list(paths)
+    # Helion adds none by itself, but last, and takes the first for what a config that
+    # names no file has: its default and our seeds would all get that file.
+    kernel.settings.autotune_search_acf = ["", *paths]
     shown = copy.copy(bound)
     shown.kernel = kernel
     return shown
