@@ -6,11 +6,17 @@ bound kernel keeps what was read from it. Numbers are processor milliseconds, wh
 core spends whatever else the machine does: of each kernel the best of a few rounds,
 then the median and 95th percentile over kernels.
 
-"read" is what Helion says (record, default, seeds, knobs), "parse" makes the graph and
-the extractor of it, "choose" is features, scoring, ranking and gate of all candidates.
-"pick" is what a user waits for beyond binding, measured by itself; with Helion's check
-of the answer it is a little more than the sum of its parts. "first use" is what the
-first pick of a process takes more than a later one: imports and loading the model.
+"pick" is what a user waits for beyond binding; the parts before it are taken from that
+same pick and never counted twice. "record", "helion" and "space" are what Helion says
+(the log's record; default and seeds; legal values), "parse" makes the graph and the
+extractor of it, "propose" is the analytic list, "moves" are moves and their programs,
+"pool" the rest of making candidates, "features" their estimates and features, "model"
+is scoring, "gate" deciding, "legal" is Helion's check of the answer, "rest" is what is
+left. "analyse" sums what needs neither Helion nor a model: parse to features.
+
+"first use" is measured in fresh processes, after torch, Helion and the kernel are
+there: what the first pick takes, and of that what a later one does not take again
+(imports and loading the model).
 """
 
 from __future__ import annotations
@@ -22,11 +28,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
 import gc
+import importlib
 import json
 import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -35,7 +43,43 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PARTS = ("bind", "read", "parse", "candidates", "features", "choose", "pick")
+PARTS = (
+    "record",
+    "helion",
+    "space",
+    "parse",
+    "propose",
+    "moves",
+    "pool",
+    "features",
+    "model",
+    "gate",
+    "legal",
+    "rest",
+)
+"""Of one pick, by what they do; they sum to it."""
+
+ANALYSE = ("parse", "propose", "moves", "pool", "features")
+SHOWN = ("bind", *PARTS, "analyse", "pick")
+
+# Where each part begins and ends: module, class in it or "", function.
+PLACES: tuple[tuple[str, str, str, str], ...] = (
+    ("record", "costmodel.helion_hook.views", "", "record_of"),
+    ("helion", "costmodel.helion_hook.views", "", "default_config"),
+    ("helion", "costmodel.helion_hook.views", "", "seed_configs"),
+    ("space", "costmodel.helion_hook", "", "space"),
+    ("parse", "costmodel.features.graph", "", "_read"),
+    ("parse", "costmodel.features.extract", "FeatureExtractor", "__init__"),
+    ("pool", "costmodel.choosing", "", "make_candidates"),
+    ("propose", "costmodel.candidates", "", "with_list"),
+    ("moves", "costmodel.candidates", "_Pool", "new_ones"),
+    ("features", "costmodel.features.extract", "FeatureExtractor", "remember"),
+    ("features", "costmodel.features.extract", "FeatureExtractor", "matrix"),
+    ("model", "costmodel.learned", "LearnedModel", "score"),
+    ("model", "costmodel.learned", "LearnedModel", "mean"),
+    ("gate", "costmodel.gate", "Gate", "decide"),
+    ("legal", "costmodel.helion_hook", "", "is_legal"),
+)
 N_KERNELS = 45
 
 
@@ -55,8 +99,8 @@ def main() -> None:
     found = {
         "gpu": options.gpu,
         "n_kernels": len(rows),
-        "first_use_ms": min(_first_use(options.gpu) for _ in range(options.rounds)),
-        "ms": {part: spread([row["ms"][part] for row in rows]) for part in PARTS},
+        "first_use_ms": _first_use(options),
+        "ms": {part: spread([row["ms"][part] for row in rows]) for part in SHOWN},
         "kernels": rows,
     }
     if options.json:
@@ -90,55 +134,80 @@ def timed(reference: str, options: argparse.Namespace) -> dict[str, Any]:
     rounds = [
         one_round(reference, options.gpu, provider) for _ in range(options.rounds)
     ]
-    ms = {part: min(one[0][part] for one in rounds) for part in PARTS}
-    return {"kernel": reference, "n_candidates": rounds[0][1], "ms": ms}
+    ms = {part: min(one[part] for one in rounds) for part in SHOWN}
+    return {"kernel": reference, "ms": ms}
 
 
-def one_round(reference: str, gpu: str, provider: Any) -> tuple[dict[str, float], int]:
-    """Milliseconds of every part, and how many candidates there were."""
-    from costmodel import helion_hook
-    from costmodel.candidates import make_candidates
-    from costmodel.features.extract import FeatureExtractor
-    from costmodel.features.graph import KernelGraph
+class Stopwatch:
+    """Processor time of parts, each without the parts inside it.
+
+    Attributes:
+        ms: Milliseconds by part.
+    """
+
+    def __init__(self) -> None:
+        self.ms: Counter[str] = Counter()
+        self._open: list[str] = []
+        self._since = 0.0
+
+    def _mark(self) -> None:
+        now = time.process_time()
+        if self._open:
+            self.ms[self._open[-1]] += (now - self._since) * 1e3
+        self._since = now
+
+    def timed(self, part: str, call: Callable[..., T]) -> Callable[..., T]:
+        """The same function, timed."""
+
+        def timed_call(*args: Any, **options: Any) -> T:
+            self._mark()
+            self._open.append(part)
+            try:
+                return call(*args, **options)
+            finally:
+                self._mark()
+                self._open.pop()
+
+        return timed_call
+
+    def watch(self) -> Callable[[], None]:
+        """Time all parts from now on, until what is returned is called."""
+        genuine = []
+        for part, module, owner, name in PLACES:
+            holder: Any = importlib.import_module(module)
+            holder = getattr(holder, owner) if owner else holder
+            genuine.append((holder, name, getattr(holder, name)))
+            setattr(holder, name, self.timed(part, getattr(holder, name)))
+
+        def restore() -> None:
+            for holder, name, function in genuine:
+                setattr(holder, name, function)
+
+        return restore
+
+
+def one_round(reference: str, gpu: str, provider: Any) -> dict[str, float]:
+    """Milliseconds of binding, of every part of a pick, and of the whole."""
     from costmodel.hardware import load_hardware
-    from costmodel.hybrid import choose
     from costmodel.target import targeting
 
-    hardware = load_hardware(gpu)
-    ms: dict[str, float] = {}
-
-    def part(name: str, call: Callable[[], T]) -> T:
+    # A real GPU needs no stand-in; entering it is not what is measured here.
+    with targeting(load_hardware(gpu)):
         gc.collect()
         start = time.process_time()
-        found = call()
-        ms[name] = (time.process_time() - start) * 1e3
-        return found
-
-    # A real GPU needs no stand-in; entering it is not what is measured here.
-    with targeting(hardware):
-        bound = part("bind", lambda: _bound(reference, gpu))
-        view, space = part(
-            "read", lambda: (helion_hook.view(bound), helion_hook.space(bound))
-        )
-        _, extractor = part(
-            "parse",
-            lambda: (
-                graph := KernelGraph.from_record(view.record),
-                FeatureExtractor(graph, hardware),
-            ),
-        )
-        candidates = part("candidates", lambda: make_candidates(view, space, extractor))
-        configs = [one.config for one in candidates]
-        part("features", lambda: extractor.matrix(configs, configs[0]))
-        part(
-            "choose",
-            lambda: choose(
-                extractor, candidates, model=provider.model(), promoted=view.promoted
-            ),
-        )
-        fresh = _bound(reference, gpu)
-        part("pick", lambda: provider.pick(fresh))
-    return ms, len(candidates)
+        bound = _bound(reference, gpu)
+        bind_ms = (time.process_time() - start) * 1e3
+        watch = Stopwatch()
+        restore = watch.watch()
+        try:
+            gc.collect()
+            answer = watch.timed("rest", provider.pick)(bound)
+        finally:
+            restore()
+    assert answer.n_candidates, f"{reference}: {answer.reason}: {answer.detail}"
+    ms = {part: watch.ms[part] for part in PARTS}
+    analyse_ms = sum(ms[part] for part in ANALYSE)
+    return {"bind": bind_ms, **ms, "analyse": analyse_ms, "pick": sum(ms.values())}
 
 
 def _bound(reference: str, gpu: str) -> Any:
@@ -152,8 +221,8 @@ def _bound(reference: str, gpu: str) -> Any:
     return bind(case.kernel, specs, load_hardware(gpu))
 
 
-def first_use_ms(gpu: str) -> float:
-    """What the first pick of this process takes more than the second one."""
+def first_use_ms(gpu: str) -> dict[str, float]:
+    """What the first pick of this process takes, and how much more than a second."""
     import helion  # noqa: F401 (what is measured is beyond it)
 
     reference = next(references(1))
@@ -165,13 +234,18 @@ def first_use_ms(gpu: str) -> float:
     provider.pick(first)
     middle = time.process_time()
     provider.pick(second)
-    return (2 * middle - start - time.process_time()) * 1e3
+    again = time.process_time() - middle
+    return {"pick": (middle - start) * 1e3, "more": (middle - start - again) * 1e3}
 
 
-def _first_use(gpu: str) -> float:
-    command = [sys.executable, __file__, "--first-use", "--gpu", gpu]
-    ran = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(json.loads(ran.stdout))
+def _first_use(options: argparse.Namespace) -> dict[str, float]:
+    """The best of a few fresh processes."""
+    command = [sys.executable, __file__, "--first-use", "--gpu", options.gpu]
+    found = []
+    for _round in range(options.rounds):
+        ran = subprocess.run(command, check=True, capture_output=True, text=True)
+        found.append(json.loads(ran.stdout))
+    return {name: min(one[name] for one in found) for name in ("pick", "more")}
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -187,14 +261,18 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def _print(found: dict[str, Any]) -> None:
-    print(f"{'kernel':44s} {'n':>4s} " + " ".join(f"{p:>10s}" for p in PARTS))
+    print(f"{'kernel':40s} " + " ".join(f"{p:>8s}" for p in SHOWN))
     for row in found["kernels"]:
-        cells = " ".join(f"{row['ms'][part]:10.2f}" for part in PARTS)
-        print(f"{row['kernel']:44s} {row['n_candidates']:4d} {cells}")
+        cells = " ".join(f"{row['ms'][part]:8.2f}" for part in SHOWN)
+        print(f"{row['kernel']:40s} {cells}")
     for name in ("p50", "p95", "max"):
-        cells = " ".join(f"{found['ms'][part][name]:10.2f}" for part in PARTS)
-        print(f"{name:44s} {'':4s} {cells}")
-    print(f"first use: {found['first_use_ms']:.0f} ms beyond Helion's import")
+        cells = " ".join(f"{found['ms'][part][name]:8.2f}" for part in SHOWN)
+        print(f"{name:40s} {cells}")
+    first = found["first_use_ms"]
+    print(
+        f"first use: {first['pick']:.0f} ms beyond Helion's import, of which a second "
+        f"pick does not take {first['more']:.0f} ms again"
+    )
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from costmodel.heuristics.listed import with_list
 from costmodel.heuristics.read_facts import read_facts
 from costmodel.moves import Move
 from costmodel.moves import Mover
+from costmodel.moves import Tried
 from costmodel.moves import moves_around
 from costmodel.moves import words_of
 from costmodel.types import Candidate
@@ -82,16 +83,17 @@ def make_candidates(
     """
     graph = extractor.graph
     default = canonical_config(view.default)
-    keys = EffectiveKeys(graph, default)
-    facts = read_facts(graph, space)
-    pool = _Pool(keys, limit)
-    pool.add(Candidate(default, CandidateOrigin.DEFAULT, "Helion's default"))
+    seeds = [canonical_config(seed, default) for seed in view.seeds]
+    extractor.expect(seeds)
     analytic = [
         one for one in with_list(extractor, default) if not space.objections(one.config)
     ]
+    keys = extractor.proposed.keys
+    facts = read_facts(graph, space)
+    pool = _Pool(keys, limit)
+    pool.add(Candidate(default, CandidateOrigin.DEFAULT, "Helion's default"))
     for candidate in analytic:
         pool.add(candidate)
-    seeds = [canonical_config(seed, default) for seed in view.seeds]
     legal = _usable(extractor, facts, seeds)
     for rank, (seed, fits) in enumerate(zip(seeds, legal, strict=True), start=1):
         if fits:
@@ -101,7 +103,7 @@ def make_candidates(
         default, analytic, [s for s, f in zip(seeds, legal, strict=True) if f]
     )
     wanted = int(_MOVES_PER_CANDIDATE * max(0, limit - len(pool.kept)))
-    moved = pool.new_ones(_moved(centres, facts, space, wanted))
+    moved = pool.new_ones(_moved(centres, facts, space, keys, wanted))
     # Whoever asked for candidates asks for their features next.
     with contextlib.suppress(UnreadableKernelError):
         kept = [one.config for one in pool.kept]
@@ -117,6 +119,7 @@ class _Moved(NamedTuple):
     config: Config
     centre: str
     move: Move
+    tried: Tried
 
 
 class _Pool:
@@ -136,13 +139,13 @@ class _Pool:
         self._seen.add(token)
         self.kept.append(candidate)
 
-    def new_ones(self, moved: Iterable[_Moved]) -> list[_Moved]:
-        """Those whose program is none of the kept, each program once."""
+    def new_ones(self, tried: Iterable[tuple[Tried, str, Move]]) -> list[_Moved]:
+        """Make those whose program is none of the kept, each program once."""
         found: dict[tuple[Any, ...], _Moved] = {}
-        for one in moved:
-            token = self._keys.token(one.config)
-            if token not in self._seen:
-                found.setdefault(token, one)
+        for one, centre, move in tried:
+            token = one.token
+            if token not in self._seen and token not in found:
+                found[token] = _Moved(one.config(), centre, move, one)
         return list(found.values())
 
     def add_diverse(self, moved: Sequence[_Moved]) -> None:
@@ -151,23 +154,21 @@ class _Pool:
         Args:
             moved: What `new_ones` gave, or some of it.
         """
-        counts: dict[tuple[Any, ...], int] = {}
+        counts: dict[tuple[int, Any], int] = {}
         early: list[_Moved] = []
         late: list[_Moved] = []
         for one in moved:
-            tile = _tile(one.config)
-            if counts.get(tile, 0) >= _MOST_ALIKE:
+            # Movers share equal lists, so that a list's identity stands for its tile.
+            tile = (id(one.tried.blocks), one.tried.num_warps)
+            count = counts.get(tile, 0)
+            if count >= _MOST_ALIKE:
                 late.append(one)
             else:
                 early.append(one)
-                counts[tile] = counts.get(tile, 0) + 1
+                counts[tile] = count + 1
         for one in [*early, *late][: max(0, self._limit - len(self.kept))]:
             words = f"around {one.centre}: {words_of(one.move)}"
             self.kept.append(Candidate(one.config, CandidateOrigin.MOVE, words))
-
-
-def _tile(config: Config) -> tuple[Any, ...]:
-    return (*config.get("block_sizes", ()), config.get("num_warps"))
 
 
 def _centres(
@@ -197,8 +198,9 @@ def _moved(
     centres: Sequence[tuple[Config, str]],
     facts: Facts,
     space: ConfigSpace,
+    keys: EffectiveKeys,
     wanted: int,
-) -> Iterator[_Moved]:
+) -> Iterator[tuple[Tried, str, Move]]:
     """Moves around all centres in turn; the default's come twice as often."""
     shared: dict[str, Any] = {}
     streams = [
@@ -214,7 +216,7 @@ def _moved(
             if move is None:
                 turns = [other for other in turns if other is not stream]
                 continue
-            yield _Moved(mover.moved(move), name, move)
+            yield mover.tried(move, keys), name, move
             made += 1
             if made >= wanted:
                 return

@@ -99,17 +99,28 @@ def canonical_text(config: Any) -> str:
 def _speller() -> Callable[[Config], str]:
     """`canonical_text` for many configs that share values, each spelled once."""
     # By identity; kept with their values, so that no other can take their place.
-    pieces: dict[int, tuple[Any, str]] = {}
+    pieces: dict[int, str] = {}
+    kept: list[Any] = []
+    forms: dict[tuple[str, ...], tuple[tuple[str, ...], str]] = {}
 
-    def piece(value: Any) -> str:
-        known = pieces.get(id(value))
-        if known is None:
-            known = pieces[id(value)] = (value, canonical_text(value))
-        return known[1]
+    def form_of(keys: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+        ordered = tuple(sorted(keys))
+        spelled = [canonical_text(key).replace("%", "%%") + ":%s" for key in ordered]
+        forms[keys] = (ordered, "{" + ",".join(spelled) + "}")
+        return forms[keys]
 
     def spell(config: Config) -> str:
-        parts = [f"{piece(key)}:{piece(config[key])}" for key in sorted(config)]
-        return "{" + ",".join(parts) + "}"
+        keys = tuple(config)
+        ordered, form = forms.get(keys) or form_of(keys)
+        values = [config[key] for key in ordered]
+        try:
+            return form % tuple([pieces[id(value)] for value in values])
+        except KeyError:
+            for value in values:
+                if id(value) not in pieces:
+                    kept.append(value)
+                    pieces[id(value)] = canonical_text(value)
+            return form % tuple([pieces[id(value)] for value in values])
 
     return spell
 
@@ -254,7 +265,9 @@ def choose(
     features = extractor.matrix(configs, default)
     keys = LazyTexts(configs, _speller())
     if analytic_order is None:
-        analytic_order = analytic_ranking(extractor, candidates, keys)
+        # Beside a model, nobody looks at more than the first few of our own order.
+        n_sorted = None if model is None else N_TRUSTED + 1
+        analytic_order = analytic_ranking(extractor, candidates, keys, n_sorted)
     scores = merit = None
     if model is not None:
         scores = model.score(features)
@@ -304,9 +317,20 @@ def choose(
 
 
 def analytic_ranking(
-    extractor: FeatureExtractor, candidates: Sequence[Candidate], keys: Sequence[str]
+    extractor: FeatureExtractor,
+    candidates: Sequence[Candidate],
+    keys: Sequence[str],
+    n_sorted: int | None = None,
 ) -> tuple[int, ...]:
-    """Analytic proposals in their own order, then the rest by estimated time."""
+    """Analytic proposals in their own order, then the rest by estimated time.
+
+    Args:
+        extractor: The workload.
+        candidates: Configs of it.
+        keys: Their texts, which decide between equal times.
+        n_sorted: Places from the front that matter; equal times behind them are left
+            in the order of the candidates. None means all.
+    """
     estimate_us = extractor.analytic_us([candidate.config for candidate in candidates])
     proposed = [
         i
@@ -314,7 +338,9 @@ def analytic_ranking(
         if candidate.origin is CandidateOrigin.ANALYTIC
     ]
     first = set(proposed)
-    rest = (i for i in rising(estimate_us, keys) if i not in first)
+    if n_sorted is not None:
+        n_sorted = 0 if len(proposed) >= n_sorted else n_sorted + len(proposed)
+    rest = (i for i in rising(estimate_us, keys, n_sorted) if i not in first)
     return (*proposed, *rest)
 
 

@@ -42,9 +42,17 @@ class LearnedModel:
     """Owns a forest and its card, and the promise that they belong together."""
 
     def __init__(
-        self, booster: xgboost.Booster, card: ModelCard, schema: FeatureSchema = SCHEMA
+        self,
+        trees: xgboost.Booster | bytes,
+        card: ModelCard,
+        schema: FeatureSchema = SCHEMA,
     ) -> None:
         """Join trees and card.
+
+        Args:
+            trees: A booster, or what it writes as UBJSON.
+            card: What they say about themselves.
+            schema: Feature schema of this build.
 
         Raises:
             SchemaMismatchError: The card's schema is not the one this build computes.
@@ -65,7 +73,7 @@ class LearnedModel:
         self.schema = schema
         self.layout = RowLayout.of(schema)
         self._forest = Forest(
-            booster, self.layout, card.n_bags, card.n_rank_trees, card.n_trees
+            trees, self.layout, card.n_bags, card.n_rank_trees, card.n_trees
         )
         self.card = card
         self.gate = Gate(card.gate, schema)
@@ -118,18 +126,16 @@ class LearnedModel:
                 f"as the card says, found {found[:12]}: the file is damaged or belongs "
                 f"to another card; publish the model again"
             )
-        import xgboost
-
-        booster = xgboost.Booster()
         try:
-            booster.load_model(bytearray(trees))
-        except xgboost.core.XGBoostError as error:
+            return cls(trees, card, schema)
+        except ValueError as error:  # as xgboost says that it cannot read a file
+            import xgboost
+
             first_line = (str(error).splitlines() or [""])[0]
             raise CorruptRecordError(
                 f"{trees_path}: xgboost {xgboost.__version__} cannot read it "
                 f"({first_line}): publish the model again"
             ) from error
-        return cls(booster, card, schema)
 
     def score(self, features: FloatArray) -> Scores:
         """Score n candidates of one workload.

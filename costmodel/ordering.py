@@ -46,13 +46,17 @@ class LazyTexts(Sequence[str]):
 
 
 def rising(
-    values: FloatArray | npt.NDArray[np.float64], keys: Sequence[str]
+    values: FloatArray | npt.NDArray[np.float64],
+    keys: Sequence[str],
+    n_sorted: int | None = None,
 ) -> list[int]:
     """Indices by rising value, equal values by rising key.
 
     Args:
         values: float[n]; no NaN.
         keys: Of the same n.
+        n_sorted: Places from the front where that is so; equal values that all stand
+            behind them are left as they come. None means all.
     """
     order = np.argsort(values, kind="stable")
     found: list[int] = order.tolist()
@@ -60,6 +64,8 @@ def rising(
     starts = np.flatnonzero(np.append(True, in_order[1:] != in_order[:-1]))
     ends = np.append(starts[1:], len(found))
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        if n_sorted is not None and start >= n_sorted:
+            break
         if end - start > 1:
             found[start:end] = sorted(found[start:end], key=lambda i: keys[i])
     return found

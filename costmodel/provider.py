@@ -37,8 +37,6 @@ from costmodel.learned import bundled_model_path
 from costmodel.pick_cache import Missing
 from costmodel.pick_cache import PickCache
 from costmodel.pick_cache import arguments_key
-from costmodel.remote_model import is_remote
-from costmodel.remote_model import local_model
 from costmodel.types import Config
 from costmodel.types import Pick
 from costmodel.types import PickSource
@@ -88,7 +86,12 @@ class Provider:
     @property
     def model_path(self) -> Path:
         """Where the model is read from."""
-        chosen = self._path or os.environ.get(MODEL_VARIABLE) or bundled_model_path()
+        chosen = self._path or os.environ.get(MODEL_VARIABLE)
+        if not chosen:
+            return bundled_model_path()
+        from costmodel.remote_model import is_remote
+        from costmodel.remote_model import local_model
+
         return local_model(os.fspath(chosen)) if is_remote(chosen) else Path(chosen)
 
     def model(self) -> LearnedModel | None:

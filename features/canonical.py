@@ -51,7 +51,7 @@ _ONE_FOR_ALL = frozenset(
 """List keys that may be one value for all memory operations, and whose surplus entries
 Helion ignores."""
 
-_SCALAR_FILL: dict[str, Any] = {
+SCALAR_FILL: dict[str, Any] = {
     "num_warps": 4,  # DEFAULT_NUM_WARPS
     "num_stages": 1,  # DEFAULT_NUM_STAGES
     "pid_type": "flat",
@@ -116,7 +116,7 @@ def canonical_config(
     """
     template = template or {}
     full: Config = {key: _plain(value) for key, value in config.items()}
-    for key, value in _SCALAR_FILL.items():
+    for key, value in SCALAR_FILL.items():
         if full.get(key) is None:
             full[key] = value
     for key, value in _SCALAR_FILL_IF_KNOWN.items():

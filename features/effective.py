@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from typing import TypeAlias
 
 from costmodel.features.blocks import BlockKind
+from costmodel.features.canonical import SCALAR_FILL
 from costmodel.features.canonical import canonical_config
 from costmodel.features.emission import EmittedAccess
 from costmodel.features.emission import emission_regions
@@ -79,8 +81,12 @@ class _Operation:
     eviction_slot: int | None
 
 
+Tile: TypeAlias = tuple[int, ...] | None
+"""Block sizes, or None in a config without them."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Structure:
+class Structure:
     """What configs have in common that differ only in their tile.
 
     Attributes:
@@ -88,14 +94,14 @@ class _Structure:
             asks for a descriptor.
         pipelines: Whether the number of stages changes anything.
         codes: Such numbers there, by who is left without, and by whether it pipelines.
-        kept: The values that identify it; while they live, no other object can be
-            mistaken for one of them.
+        example: One of them; while its values live, no other object can be mistaken
+            for one of them.
     """
 
     code: int | None
     pipelines: bool
     codes: dict[tuple[tuple[bool, ...], bool], int]
-    kept: list[Any]
+    example: Config
 
 
 class EffectiveKeys:
@@ -117,7 +123,10 @@ class EffectiveKeys:
         self._grid_slots, self._n_ranges = range_slots(graph)
         self._one_root = len(graph.root_ids()) == 1
         self._lost: dict[tuple[tuple[int, ...], bool], tuple[bool, ...]] = {}
-        self._structures: dict[tuple[Any, ...], _Structure] = {}
+        self._structures: dict[tuple[Any, ...], Structure] = {}
+        # The same for configs that need not be full, which keep their values alive.
+        self._spelled: dict[tuple[Any, ...], Structure] = {}
+        self._kept: list[Config] = []
         self._codes: dict[tuple[Any, ...], int] = {}
         self._loops = any(r.kind is RegionKind.LOOP for r in graph.regions.values())
 
@@ -185,41 +194,73 @@ class EffectiveKeys:
         )
 
     def token(self, full: Config) -> tuple[Any, ...]:
-        """Equal exactly where `parts_of_full` is, and much quicker to make.
+        """Equal exactly where `parts_of_full` is, and much quicker to make."""
+        blocks = full.get("block_sizes")
+        tile = tuple(blocks) if type(blocks) is list else blocks
+        structure = self.structure(full)
+        return self.token_of(
+            structure, tile, full.get("num_warps"), full.get("num_stages")
+        )
 
-        Hundreds of moves around one config share the objects that are its values; all
-        but the tile is looked up by their identity.
+    def token_of_any(self, config: Config) -> tuple[Any, ...]:
+        """The token of a config in any spelling: equal exactly where `key` is."""
+        values = [value for key, value in config.items() if key not in _TILE_KEYS]
+        identity = (*config, *map(id, values))
+        known = self._structures.get(identity) or self._spelled.get(identity)
+        if known is None:
+            full = canonical_config(config, self._template)
+            known = self._spelled[identity] = self.structure(full)
+            self._kept.append(config)
+        warps, stages = config.get("num_warps"), config.get("num_stages")
+        blocks = config.get("block_sizes")
+        return self.token_of(
+            known,
+            tuple(blocks) if isinstance(blocks, list | tuple) else blocks,
+            SCALAR_FILL["num_warps"] if warps is None else warps,
+            SCALAR_FILL["num_stages"] if stages is None else stages,
+        )
+
+    def structure(self, full: Config) -> Structure:
+        """All of a config but its tile.
+
+        Hundreds of moves around one config share the objects that are its values; it
+        is looked up by their identity.
         """
         values = [value for key, value in full.items() if key not in _TILE_KEYS]
-        blocks, stages = full.get("block_sizes"), full.get("num_stages")
-        tile = tuple(blocks) if type(blocks) is list else blocks
         identity = (*full, *map(id, values))
         known = self._structures.get(identity)
         if known is None:
-            known = self._structures[identity] = self._structure(full, values)
-        code = known.code
+            known = self._structures[identity] = self._new_structure(full)
+        return known
+
+    def token_of(
+        self, structure: Structure, tile: Tile, num_warps: Any, num_stages: Any
+    ) -> tuple[Any, ...]:
+        """The token of a config with this structure and this tile."""
+        code = structure.code
         if code is None:
             # Whether a descriptor survives is the tile's matter, too.
-            on_host = bool(full.get("host_tensor_descriptors"))
-            lost = self._pointers_only(tuple(blocks or ()), on_host)
-            place = (lost, int(stages or 1) > 1)
-            code = known.codes.get(place)
+            on_host = bool(structure.example.get("host_tensor_descriptors"))
+            lost = self._pointers_only(tile or (), on_host)
+            place = (lost, int(num_stages or 1) > 1)
+            code = structure.codes.get(place)
             if code is None:
-                code = known.codes[place] = self._code(self.parts_of_full(full))
-        pipelined = stages if known.pipelines else 1
-        return code, tile, full.get("num_warps"), pipelined
+                full = {**structure.example, "num_stages": num_stages}
+                if tile is not None:
+                    full["block_sizes"] = list(tile)
+                code = structure.codes[place] = self._code(self.parts_of_full(full))
+        return code, tile, num_warps, num_stages if structure.pipelines else 1
 
-    def _structure(self, full: Config, values: list[Any]) -> _Structure:
-        asks = any(
-            "tensor_descriptor" in (full.get(key) or ())
-            for key in ("indexing", "atomic_indexing")
+    def _new_structure(self, full: Config) -> Structure:
+        asks = "tensor_descriptor" in (full.get("indexing") or ()) or (
+            "tensor_descriptor" in (full.get("atomic_indexing") or ())
         )
         persistent = full.get("pid_type") in _PERSISTENT
-        return _Structure(
+        return Structure(
             code=None if asks else self._code(self.parts_of_full(full)),
             pipelines=self._loops or _rolls(full) or persistent,
             codes={},
-            kept=values,
+            example=full,
         )
 
     def _code(self, parts: tuple[Any, ...]) -> int:

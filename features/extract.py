@@ -32,6 +32,7 @@ from costmodel.features.schema import WORKLOAD_FEATURES
 from costmodel.features.staging import make_staging_plan
 from costmodel.features.symbols import Sizes
 from costmodel.features.tiles import Tiles
+from costmodel.features.tiles import is_readable
 from costmodel.features.tiles import make_tiles
 from costmodel.features.traffic import Work
 from costmodel.features.traffic import estimate_work
@@ -41,6 +42,10 @@ from costmodel.types import Candidate
 from costmodel.types import Config
 from costmodel.types import FloatArray
 from costmodel.types import KernelClass
+
+# Batches of resources that are remembered: a decision asks for drafts, their variants
+# and seeds in turn, and for no more than a hundred of them at once.
+_MOST_BATCHES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,8 @@ class FeatureExtractor:
         )
         self._proposed: Proposed | None = None
         self._remembered: RememberedFeatures | None = None
-        self._last: RememberedResources | None = None
+        self._batches: list[RememberedResources] = []
+        self._expected: list[Config] = []
 
     def know_list(self, default: Config, candidates: Sequence[Candidate]) -> None:
         """Say what the analytic list of this workload is, before features are asked.
@@ -106,6 +112,14 @@ class FeatureExtractor:
         """
         assert self._proposed is not None, "call with_list before asking for features"
         return self._proposed
+
+    def expect(self, configs: Sequence[Config]) -> None:
+        """Say whose resources will be asked for soon, to be estimated with the next.
+
+        Most of the time goes to single steps over all configs, however few. Configs of
+        another kernel are left out.
+        """
+        self._expected += [one for one in configs if is_readable(self.graph, one)]
 
     def remember(self, configs: Sequence[Config]) -> None:
         """Evaluate configs once for all that will be asked about these very objects.
@@ -202,11 +216,13 @@ class FeatureExtractor:
         Raises:
             UnreadableKernelError: A config does not fit this kernel.
         """
-        for known in (self._last, self._remembered):
-            rows = None if known is None else known.rows(configs)
-            if known is not None and rows is not None:
-                return known.resources(rows)
-        columns = as_columns(configs)
+        known = self.known_resources(configs)
+        if known is not None:
+            return known
+        # Who asks what fits asks next for more of what does.
+        batch = [*configs, *self._expected]
+        self._expected = []
+        columns = as_columns(batch)
         tiles = make_tiles(self.graph, columns)
         live = live_bytes(self._live_plan, tiles)
         found = estimate_resources(
@@ -218,9 +234,17 @@ class FeatureExtractor:
             columns,
             self.hardware,
         )
-        # Who asks what fits asks next for more of what does.
-        self._last = RememberedResources(configs, found)
-        return found
+        made = RememberedResources(batch, found)
+        self._batches = [made, *self._batches][:_MOST_BATCHES]
+        return made.resources(np.arange(len(configs)))
+
+    def known_resources(self, configs: Sequence[Config]) -> Resources | None:
+        """The same if these very objects were evaluated together before, else None."""
+        for known in (*self._batches, self._remembered):
+            rows = None if known is None else known.rows(configs)
+            if known is not None and rows is not None:
+                return known.resources(rows)
+        return None
 
     def analytic_us(self, configs: Sequence[Config]) -> npt.NDArray[np.float64]:
         """First-principles time of each config in microseconds: float64[n].

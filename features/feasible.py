@@ -39,20 +39,32 @@ def reasons(
     extractor: FeatureExtractor, configs: Sequence[Config]
 ) -> list[tuple[Limit, ...]]:
     """Limits that each config breaks; empty for one that may run."""
-    found: list[tuple[Limit, ...]] = [()] * len(configs)
-    readable = [i for i, c in enumerate(configs) if is_readable(extractor.graph, c)]
-    for index in set(range(len(configs))) - set(readable):
-        found[index] = (Limit.UNREADABLE,)
-    if not readable:
-        return found
-    resources = extractor.resources([configs[i] for i in readable])
+    found: list[tuple[Limit, ...]] = [(Limit.UNREADABLE,)] * len(configs)
+    rows, broken = _broken(extractor, configs)
+    for place, row in enumerate(rows):
+        found[row] = tuple(limit for limit, bad in broken.items() if bad[place])
+    return found
+
+
+def _broken(
+    extractor: FeatureExtractor, configs: Sequence[Config]
+) -> tuple[Sequence[int], dict[Limit, npt.NDArray[np.bool_]]]:
+    """Rows of readable configs, and for each limit, which of these rows break it."""
+    rows: Sequence[int] = range(len(configs))
+    # What was evaluated before was readable.
+    resources = extractor.known_resources(configs)
+    if resources is None:
+        rows = [i for i, c in enumerate(configs) if is_readable(extractor.graph, c)]
+        if not rows:
+            return rows, {}
+        resources = extractor.resources([configs[i] for i in rows])
     hardware = extractor.hardware
     capacity = np.minimum(
         float(hardware.max_regs_per_thread), hardware.regs_per_sm / resources.threads
     )
     # Shared memory is refused by the best estimate and not by `upper.py`'s bound: of
     # the configs that ran on an H200 it refuses 1 in 1000, the bound a quarter.
-    broken = {
+    return rows, {
         Limit.THREADS: resources.threads > hardware.max_threads_per_cta,
         Limit.TILE: resources.max_tile_numel > MAX_TILE_NUMEL,
         Limit.SHARED_MEMORY: resources.smem_bytes > hardware.smem_per_cta_bytes,
@@ -60,13 +72,14 @@ def reasons(
         Limit.INSTRUCTION: resources.instruction_registers > resources.register_cap,
         Limit.REGISTERS: resources.regs_per_thread > _GROSS_NEED * capacity,
     }
-    for row, index in enumerate(readable):
-        found[index] = tuple(limit for limit, bad in broken.items() if bad[row])
-    return found
 
 
 def feasible(
     extractor: FeatureExtractor, configs: Sequence[Config]
 ) -> npt.NDArray[np.bool_]:
     """Whether each config keeps all hard limits: bool[n]."""
-    return np.array([not r for r in reasons(extractor, configs)], dtype=np.bool_)
+    rows, broken = _broken(extractor, configs)
+    fits = np.zeros(len(configs), dtype=np.bool_)
+    if len(rows):
+        fits[np.asarray(rows)] = ~np.any(list(broken.values()), axis=0)
+    return fits

@@ -35,6 +35,7 @@ from costmodel.features.regions import RegionKind
 from costmodel.features.regions import read_regions
 from costmodel.features.rolling import add_reductions
 from costmodel.features.source import KernelSource
+from costmodel.features.source import read_parameters
 from costmodel.features.source import read_source
 from costmodel.features.symbols import literal
 from costmodel.features.symbols import names_in
@@ -239,8 +240,7 @@ def _size_hints(record: WorkloadRecord, raw: RawGraph) -> dict[str, int]:
 
 
 def _parameter_shapes(record: WorkloadRecord) -> Mapping[str, tuple[int, ...]]:
-    source = read_source(record.kernel_source, record.input_shapes, {})
-    return {} if source is None else source.parameters
+    return read_parameters(record.kernel_source, record.input_shapes)
 
 
 def _check_resolved(graph: KernelGraph) -> None:

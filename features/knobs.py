@@ -32,7 +32,15 @@ DEFAULT_NUM_STAGES = 1
 
 
 def number(configs: Sequence[Config], key: str, default: float) -> Sizes:
-    """A scalar knob: float64[n]; not a number counts as absent."""
+    """A scalar knob, read-only float64[n]; not a number counts as absent."""
+    memo = configs.numbers if isinstance(configs, Columns) else {}
+    known = memo.get((key, default))
+    if known is None:
+        known = memo[key, default] = _number(configs, key, default)
+    return known
+
+
+def _number(configs: Sequence[Config], key: str, default: float) -> Sizes:
     values = [c.get(key, default) for c in configs]
     try:
         column = np.array(values, dtype=np.float64)  # None becomes NaN
@@ -49,6 +57,7 @@ class Columns(list[Config]):
     def __init__(self, configs: Sequence[Config]) -> None:
         super().__init__(configs)
         self.groups: dict[str, tuple[list[Any], npt.NDArray[np.int64] | None]] = {}
+        self.numbers: dict[tuple[str, float], Sizes] = {}
 
 
 def as_columns(configs: Sequence[Config]) -> Columns:
@@ -86,14 +95,20 @@ def _grouped(
     if all(map(operator.is_, values, itertools.repeat(values[0]))):
         # Candidates are moves around one config and share most of its values.
         return [values[0]], None
-    names: list[Hashable] = [tuple(v) if type(v) is list else v for v in values]
+    # Few objects among many configs: told apart by identity first, then by value.
+    ids = list(map(id, values))
+    distinct = dict(zip(ids, values, strict=True))
+    names: list[Hashable] = [
+        tuple(v) if type(v) is list else v for v in distinct.values()
+    ]
     try:
         codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
     except TypeError:  # a list of lists cannot be hashed
-        names = [repr(v) for v in values]
+        names = [repr(v) for v in distinct.values()]
         codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
-    examples = dict(zip(names, values, strict=True))
-    rows = np.array([codes[name] for name in names], dtype=np.int64)
+    examples = dict(zip(names, distinct.values(), strict=True))
+    code_of = {place: codes[name] for place, name in zip(distinct, names, strict=True)}
+    rows = np.array([code_of[place] for place in ids], dtype=np.int64)
     return [examples[name] for name in codes], rows
 
 

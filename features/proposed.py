@@ -9,6 +9,7 @@ headroom over two seeds, and from 70-75 % to 84-85 % where Helion has no rule (2
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,7 @@ class Proposed:
 
     Attributes:
         candidates: The list, best first.
+        keys: What tells programs of this kernel apart.
     """
 
     def __init__(
@@ -40,17 +42,17 @@ class Proposed:
             candidates: The list, best first; may be empty.
         """
         self.candidates = tuple(candidates)
-        self._keys = EffectiveKeys(graph, default)
-        self._place: dict[str, int] = {}
+        self.keys = EffectiveKeys(graph, default)
+        self._place: dict[tuple[Any, ...], int] = {}
         for place, one in enumerate(self.candidates):
-            self._place.setdefault(self._keys.key(one.config), place)
+            self._place.setdefault(self.keys.token_of_any(one.config), place)
         self._shapes = {_shape(one.config) for one in self.candidates}
 
     def places(self, configs: Sequence[Config]) -> list[int | None]:
         """Place in the list of each config that does what one of the list does."""
-        # A key holds tile and warps as they are, and costs more than they do.
+        # A token holds tile and warps as they are, and costs more than they do.
         return [
-            self._place.get(self._keys.key(config))
+            self._place.get(self.keys.token_of_any(config))
             if _shape(config) in self._shapes
             else None
             for config in configs

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import functools
 import textwrap
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -118,16 +119,12 @@ def read_source(
         host_shapes: Shapes of host tensors by the name that the IR graph gives.
         tunables: Values of the kernel's own tunables; absent ones are unknown.
     """
-    try:
-        tree = ast.parse(textwrap.dedent(kernel_source))
-    except (SyntaxError, ValueError, RecursionError):
+    function = _function_of(kernel_source)
+    if function is None:
         return None
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    if not found:
-        return None
-    function = found[0]
     shapes = parameter_shapes(function, input_shapes)
-    reader = _Reader(HostValues(shapes, host_shapes, tunables or {}))
+    values = HostValues(shapes, host_shapes, tunables or {})
+    reader = _Reader(values, registers=_REGISTER in kernel_source)
     roots = reader.loops_of(function.body, on_host=True)
     return KernelSource(
         parameters=shapes,
@@ -135,6 +132,26 @@ def read_source(
         allocations=tuple(reader.allocations),
         tunables=dict(reader.values.tunable_defaults),
     )
+
+
+# One kernel is read several times: its loops, its parameters, its tunables' sizes.
+@functools.lru_cache(maxsize=8)
+def _function_of(kernel_source: str) -> ast.FunctionDef | None:
+    """The outermost function of a source, read-only; None where there is none."""
+    try:
+        tree = ast.parse(textwrap.dedent(kernel_source))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return next(functions, None)
+
+
+def read_parameters(
+    kernel_source: str, input_shapes: tuple[tuple[int, ...], ...]
+) -> dict[str, tuple[int, ...]]:
+    """Shapes by parameter, as `read_source` has them; empty where it reads none."""
+    function = _function_of(kernel_source)
+    return {} if function is None else parameter_shapes(function, input_shapes)
 
 
 def parameter_shapes(
@@ -166,13 +183,15 @@ def call_name(node: ast.AST) -> str:
 
 
 _LOOPS = ("tile", "grid", "range", "jagged_tile")
+_REGISTER = "register_block_size"
 
 
 class _Reader:
     """Walks statements in program order, evaluating and collecting loops."""
 
-    def __init__(self, values: HostValues) -> None:
+    def __init__(self, values: HostValues, registers: bool) -> None:
         self.values = values
+        self._registers = registers  # whether some statement registers a size
         self.allocations: list[str | AxisKey] = []
         self._tiles: set[str] = set()
 
@@ -199,8 +218,10 @@ class _Reader:
         return [loop for body in taken for loop in self.loops_of(body, on_host)]
 
     def _register(self, statement: ast.stmt) -> None:
+        if not self._registers:
+            return
         for node in ast.walk(statement):
-            if call_name(node) == "register_block_size":
+            if call_name(node) == _REGISTER:
                 target = ""
                 if isinstance(statement, ast.Assign):
                     only = statement.targets[0]

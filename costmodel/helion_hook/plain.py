@@ -21,4 +21,6 @@ def helion_config(config: Config) -> Any:
 
 
 def plain_value(value: Any) -> Any:
+    if value is None or type(value) in (bool, int, str):
+        return value
     return json.loads(json.dumps(value, default=str))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,5 +63,25 @@ def seed_configs(bound: Any) -> tuple[Config, ...]:
     """Configs of Helion's heuristics as its search would start from them."""
     with device_of(bound):
         generation = bound.config_spec.create_config_generation()
+        _remember_flat_parts(generation)
         pairs = generation.seed_flat_config_pairs()
         return tuple(plain_config(config) for _flat, config in pairs)
+
+
+def _remember_flat_parts(generation: Any) -> None:
+    """Spare Helion what it makes anew for every seed, or nothing where it changed.
+
+    Seeds are laid over the flat form of the fragments' defaults, which is shrunk to
+    Triton's limits symbol by symbol and is the same for all; what a seed is in the end
+    is flattened again, and nobody here looks at that.
+    """
+    names = ("_fragment_default_flat", "_flat_fields", "unflatten")
+    if not all(hasattr(generation, name) for name in (*names, "canonicalize_flat")):
+        return
+    fields, default = generation._flat_fields(), generation._fragment_default_flat()
+    generation._flat_fields = lambda: fields
+    generation._fragment_default_flat = lambda: copy.deepcopy(default)
+    generation.canonicalize_flat = lambda flat: (
+        flat,
+        generation.unflatten(copy.deepcopy(flat)),
+    )

@@ -70,11 +70,15 @@ def propose(
     drafts = distinct(drafts, MOST_PROPOSALS)
     if not drafts:
         return []
+    # Nearly always the first draft runs, and then its variants are asked about next.
+    variants = knob_variants(facts, drafts[0], hardware, space)
+    extractor.expect([variant.config for variant in variants])
     kept = _runnable(extractor, drafts)[:_SHAPES_KEPT]
     if not kept:
         kept = _shrunk(extractor, facts, drafts[0])
     if kept:
-        variants = knob_variants(facts, kept[0], hardware, space)
+        if kept[0] is not drafts[0]:
+            variants = knob_variants(facts, kept[0], hardware, space)
         kept += _runnable(extractor, variants)
     kept = distinct(kept, MOST_PROPOSALS)
     front = _unlike([], kept)
