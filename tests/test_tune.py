@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from synthetic import SCHEMA
 from synthetic import make_corpus
 
@@ -17,6 +20,7 @@ from costmodel.training import tune
 from costmodel.training.recipe import Recipe
 from costmodel.training.recipe import load_recipe
 from costmodel.training.recipe import parse_recipe
+from costmodel.training.recipe_space import Choices
 from costmodel.training.tune import BY_TIME
 from costmodel.training.tune import BY_TRIALS
 from costmodel.training.tune import BY_USER
@@ -25,6 +29,8 @@ from costmodel.training.tune_folds import searches_of
 from costmodel.training.tune_show import as_facts
 from costmodel.training.tune_show import found_recipe
 from costmodel.training.tune_show import search_figure
+from costmodel.training.tune_show import show
+from costmodel.training.tune_show import verdict_line
 from costmodel.training.tune_study import JOURNAL
 from costmodel.training.tune_study import opened_studies
 from costmodel.training.tune_trial import Tried
@@ -280,6 +286,27 @@ def test_numbers_that_are_none_are_wrong_usage(options) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["tune", "recipe.toml", *options])
     assert stop.value.code == 2
+
+
+def test_the_tables_say_what_was_tried(undisturbed, recipe) -> None:
+    made, _ = undisturbed
+    dropped = {"features.drop": ("range_*",), "model.n_trees": 6}
+    space = {"features.drop": Choices(((), ("range_*",)))}
+    row = dataclasses.replace(made.best, values=dropped)
+    found = dataclasses.replace(
+        made,
+        own={"features.drop": (), "model.n_trees": 6},
+        best=row,
+        trials=(row,),
+        chosen=(),
+    )
+    with io.StringIO() as out:
+        show(found, space, Console(file=out, width=120))
+        # In the domain, as the value found, and as what differs.
+        assert out.getvalue().count("[range_*]") == 3
+        assert "0 stopped early" in out.getvalue()
+    assert "within noise" in verdict_line(made) or "beyond noise" in verdict_line(made)
+    assert "no outer fold" in verdict_line(dataclasses.replace(made, report=None))
 
 
 def test_a_recipe_without_a_space_is_one_line(tmp_path, capsys) -> None:

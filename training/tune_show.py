@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from costmodel.datasets.locations import is_remote
@@ -62,14 +63,11 @@ def show(made: Tuned, space: Space, console: Console) -> None:
     for number in range(len(made.chosen)):
         table.add_column(f"fold {number}", justify="right")
     for name, domain in space.items():
-        chosen = [shown(one.values[name]) for one in made.chosen]
-        table.add_row(
-            name,
-            shown(domain),
-            shown(made.own[name]),
-            shown(made.best.values[name]),
-            *chosen,
-        )
+        values = [made.own[name], made.best.values[name]]
+        values += [one.values[name] for one in made.chosen]
+        cells = [shown(domain), *map(shown, values)]
+        # A list of names would be taken for a style.
+        table.add_row(name, *map(escape, cells))
     console.print(table)
     console.print(_trial_table(made))
     console.print(verdict_line(made), highlight=False)
@@ -101,7 +99,7 @@ def _trial_table(made: Tuned) -> Table:
             f"{one.facts['speedup']:.3f}x",
             f"{one.facts['harm_share']:.1%}",
             f"{one.facts['seconds']:.0f}",
-            ", ".join(changed) or "nothing",
+            escape(", ".join(changed)) or "nothing",
         )
     return table
 
