@@ -22,7 +22,7 @@ Words = npt.NDArray[np.uint64]
 """uint64[n_words, n_sets]: sets of rows, a bit for each."""
 
 # Rows that are walked together: more take more memory than a cache holds.
-_MOST_ROWS = 512
+_MOST_ROWS = 1024
 
 
 class TreeSums:
