@@ -78,9 +78,12 @@ class Forest:
         Raises:
             xgboost.core.XGBoostError: Nobody can read the bytes.
         """
-        is_bytes = isinstance(trees, bytes)
-        self._content = trees if is_bytes else bytes(trees.save_raw("ubj"))
-        self._booster = None if is_bytes else trees
+        self._content: bytes
+        self._booster: xgboost.Booster | None = None
+        if isinstance(trees, bytes):
+            self._content = trees
+        else:
+            self._content, self._booster = bytes(trees.save_raw("ubj")), trees
         self._sums: TreeSums | None = None
         with contextlib.suppress(CorruptRecordError):
             self._sums = TreeSums(read_trees(self._content))
