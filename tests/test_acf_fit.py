@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from costmodel import cli_pairs
 from costmodel.acf.choice import with_certain_pair
 from costmodel.acf.effects import judged
 from costmodel.acf.identity import KNOB
@@ -35,6 +38,7 @@ from costmodel.training.acf_fit import cross_fit_pairs
 from costmodel.training.acf_fit import publish_pairs
 from costmodel.training.acf_fit import too_little
 from costmodel.training.acf_fit import train_pairs
+from costmodel.training.acf_rows import FoundPairs
 from costmodel.training.acf_rows import RecordedPairs
 from costmodel.types import Config
 from costmodel.types import Pick
@@ -262,6 +266,27 @@ def test_published_it_loads_and_says_the_same(
     assert PairCard.from_json(loaded.card.to_json()) == loaded.card
     publish_pairs(None, first)
     assert not list(tmp_path.iterdir())
+
+
+def test_train_makes_the_model_where_logs_hold_enough_and_says_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = tmp_path / "some.ubj"
+    runs: list[Any] = [SimpleNamespace(has_acf=np.array([True, False]))]
+    found = FoundPairs(tuple(corpus(1)), ("log (kernel): why not",))
+    monkeypatch.setattr(cli_pairs, "all_recorded_pairs", lambda _runs: found)
+    facts = cli_pairs.publish_pair_model(runs, first)["control_files"]
+    assert facts["model"] == str(pair_model_path(first))
+    assert facts["n_kernels"] == 24 == PairModel.load(first).card.n_kernels
+    assert "left out: log (kernel): why not" in capsys.readouterr().err
+    few = FoundPairs(tuple(corpus(1, n_kernels=4)), ())
+    monkeypatch.setattr(cli_pairs, "all_recorded_pairs", lambda _runs: few)
+    facts = cli_pairs.publish_pair_model(runs, first)["control_files"]
+    assert facts["model"] is None and "12 kernels" in facts["why"]
+    assert "12 kernels" in capsys.readouterr().err
+    assert not pair_model_path(first).exists()
+    plain: list[Any] = [SimpleNamespace(has_acf=np.array([False]))]
+    assert cli_pairs.publish_pair_model(plain, first) == {}
 
 
 def test_a_damaged_or_foreign_model_is_refused(

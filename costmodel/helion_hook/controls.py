@@ -29,9 +29,9 @@ def controls_objection(bound: Any) -> str | None:
 
 
 def searched_controls(bound: Any) -> tuple[str, ...]:
-    """Paths of control files that the kernel's author wants searched."""
+    """Paths of control files that the kernel's author wants searched besides none."""
     given = getattr(underlying(bound).settings, "autotune_search_acf", None)
-    return tuple(map(str, given or ()))
+    return tuple(str(path) for path in given or () if path)
 
 
 def searching_controls(bound: Any, paths: Sequence[str]) -> Any:
