@@ -85,6 +85,12 @@ class Held:
         """What measuring the first five would find."""
         return max(one.speedup for one in self.matches[:5])
 
+    @property
+    def best_listed(self) -> float:
+        """The best of the whole list by near records; 1.0 where it has none."""
+        near = [one.speedup for one in self.matches if one.distance <= NEAR]
+        return max(near, default=1.0)
+
 
 def main() -> None:
     """Propose, match, print."""
@@ -105,6 +111,7 @@ def main() -> None:
     mine = [one for one in found if one.family in development]
     print(f"development families: {', '.join(sorted(development))}\n")
     print(report(mine))
+    print(f"\nbest of each whole list, over all workloads\n\n{listed(mine)}")
     if options.workloads:
         print("\n".join(["", *map(line_of, sorted(mine, key=_loss))]))
     for one in mine:
@@ -242,6 +249,18 @@ def _row(name: str, promoted: bool, found: Sequence[Held]) -> str:
         f"{min(speedups, default=1.0):.2f}",
     )
     return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def listed(found: Sequence[Held]) -> str:
+    """What the lists hold beside their first proposal, as Markdown."""
+    rows = ["| class | rule | n | list | recorded |", "|---|---|---:|---:|---:|"]
+    for promoted, name in sorted({(one.promoted, one.kernel_class) for one in found}):
+        mine = [o for o in found if (o.promoted, o.kernel_class) == (promoted, name)]
+        best = geomean([one.best_listed for one in mine])
+        recorded = geomean([one.best_speedup for one in mine])
+        rule = "yes" if promoted else "no"
+        rows.append(f"| {name} | {rule} | {len(mine)} | {best:.3f} | {recorded:.3f} |")
+    return "\n".join(rows)
 
 
 def is_harm(one: Held) -> bool:
