@@ -253,3 +253,14 @@ def test_train_writes_shards_and_learns_from_them(tmp_path, capsys):
         models.append((output / "helion-costmodel.ubj").read_bytes())
     assert models[0] == models[1]
     assert not (tmp_path / "1" / "shards").exists()
+
+
+@pytest.mark.slow
+def test_train_on_a_cluster_reads_shards_there(tmp_path, capsys, cluster):
+    """Workers open the shards themselves; folds, gate and card are made as ever."""
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE)
+    words = ["--recipe", str(recipe), "--no-track", "--json", "--output", str(tmp_path)]
+    assert main(["train", str(SAMPLE), *words, "--dask", cluster]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["n_workloads"] == 8 and told["metrics"]["speedup_geomean"] > 0

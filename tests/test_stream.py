@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from pathlib import Path
@@ -153,6 +154,16 @@ def test_a_stored_workload_is_the_labelled_one(sharded, whole):
                 assert np.array_equal(mine, theirs, equal_nan=theirs.dtype.kind == "f")
             else:
                 assert mine == theirs, field.name
+
+
+def test_to_another_process_go_places_and_no_rows(sharded):
+    (one, *_) = load_shards(sharded[0])
+    there = copy.copy(one)  # by the same steps
+    assert np.array_equal(there.features, one.features)
+    assert there.workload_id == one.workload_id and there.place == one.place
+    _, (_, _, facts) = one.__reduce__()
+    assert not {"features", "configs", "analytic_us"} & facts.keys()
+    assert Path(one.place.location).is_absolute()
 
 
 def test_what_is_written_is_not_written_again(sharded, whole):
