@@ -11,7 +11,8 @@ fork of one that has imported everything: hundreds of them are asked here.
 
 One line is written for each kernel and GPU. A second start goes on where the first one
 ended, and does again what would now be picked differently (`--new`: does not ask).
-`--summary` only prints.
+`--summary` only prints. `--model` compiles what the plug-in would return, the shipped
+model and its gate included, and not the first proposal.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from costmodel import compile_worker
 from costmodel import compiled_facts
 from costmodel import helion_hook
 from costmodel import kernel_origin
+from costmodel.choosing import choose_for
 from costmodel.compile_check import is_sound
 from costmodel.compiled_facts import CompiledFacts
 from costmodel.compiled_facts import CompileStatus
@@ -47,6 +49,9 @@ from costmodel.features.graph import KernelGraph
 from costmodel.hardware import Hardware
 from costmodel.hardware import load_hardware
 from costmodel.heuristics.propose import propose
+from costmodel.learned import LearnedModel
+from costmodel.types import Candidate
+from costmodel.types import CandidateOrigin
 from costmodel.types import Config
 
 # One GPU of each architecture: sm80, sm89, sm90, sm100, sm120, sm121.
@@ -63,6 +68,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of a kernel's reference")
     parser.add_argument("--limit", type=float, default=180.0, help="seconds a config")
     parser.add_argument("--new", action="store_true", help="ask nothing twice")
+    parser.add_argument("--model", action="store_true", help="the shipped pick")
     parser.add_argument("--summary", action="store_true", help="compile nothing")
     options = parser.parse_args()
     known = read(options.output)
@@ -73,7 +79,9 @@ def main() -> None:
                 for gpu in gpus:
                     if options.new and (case_name, gpu.name) in known:
                         continue
-                    line = check(case_name, case, gpu, options.limit, known)
+                    line = check(
+                        case_name, case, gpu, options.limit, known, options.model
+                    )
                     if line is not None:
                         known[line["kernel"], line["gpu"]] = line
                         file.write(json.dumps(line) + "\n")
@@ -107,6 +115,7 @@ def check(
     gpu: Hardware,
     limit_s: float,
     known: dict[tuple[str, str], dict[str, Any]],
+    by_model: bool = False,
 ) -> dict[str, Any] | None:
     """What came of one kernel on one GPU; None where that is known already."""
     module = name.split(":")[0]
@@ -124,6 +133,7 @@ def check(
         "kernel": kernel_origin.to_json(origin),
         "arguments": line["arguments"],
         "gpu": gpu.name,
+        "by_model": by_model,
     }
     before = known.get((name, gpu.name), {}).get("pick")
     forks = multiprocessing.get_context("fork")
@@ -164,6 +174,13 @@ def _in_child(says: Connection, opening: dict[str, Any], before: Config | None) 
         graph = KernelGraph.from_record(view.record)
         extractor = FeatureExtractor(graph, compiler.hardware)
         proposals = propose(graph, extractor, view.default, space)
+        if opening["by_model"]:
+            answer = choose_for(bound, None, LearnedModel.load())
+            words = f"{answer.source.value}: {answer.reason.value}"
+            proposals = [
+                Candidate(config, CandidateOrigin.ANALYTIC, words)
+                for config in answer.shortlist
+            ]
     except Exception as error:  # whatever it is, there is no pick
         words = " ".join(f"{type(error).__name__}: {error}".split())
         says.send({"outcome": "no pick", "detail": words[:300], "done": True})
