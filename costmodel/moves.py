@@ -245,16 +245,14 @@ def _round_robin(kinds: list[Iterator[Move]]) -> Iterator[Move]:
 
 def _combined(steps: list[Step], size: int) -> Iterator[Move]:
     """Combinations of steps of different knobs, near the front of the list first."""
-    knobs = tuple([step.knob for step in steps])
-    for indices in _apart(knobs, size):
-        yield tuple([steps[i] for i in indices])
-
-
-@functools.lru_cache(maxsize=256)
-def _apart(knobs: tuple[str, ...], size: int) -> tuple[tuple[int, ...], ...]:
-    """Index combinations near the front first, no knob twice in one."""
-    combinations = _near_first(len(knobs), size)
-    return tuple([c for c in combinations if len({knobs[i] for i in c}) == size])
+    knobs = [step.knob for step in steps]
+    for indices in _near_first(len(steps), size):
+        if size == 2:  # most of all
+            one, other = indices
+            if knobs[one] != knobs[other]:
+                yield steps[one], steps[other]
+        elif len({knobs[i] for i in indices}) == size:
+            yield tuple([steps[i] for i in indices])
 
 
 @functools.lru_cache(maxsize=256)
