@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.markup import escape
@@ -182,17 +183,20 @@ def search_figure(made: Tuned, space: Space) -> Figure:
     )
     first.set_xlabel("trial")
     first.legend(fontsize=9)
-    for place, name in enumerate(names):
-        part = figure.add_subplot(n_lines, n_columns, place + 2, sharey=first)
+    for number, name in enumerate(names):
+        part = figure.add_subplot(n_lines, n_columns, number + 2, sharey=first)
         domain = space[name]
         if isinstance(domain, Choices):
             ticks = [shown(one) for one in domain.values]
             part.set_xticks(range(len(ticks)), ticks, fontsize=8)
         elif domain.log:
             part.set_xscale("log")
+            at = np.geomspace(domain.low, domain.high, 4)
+            part.set_xticks(at, [f"{one:.2g}" for one in at])
+            part.minorticks_off()
         for some, colour in ((others, GREY), (mine, BLUE)):
-            at = [_place(domain, one.values[name]) for one in some]
-            part.plot(at, _regrets(some), "o", color=colour, markersize=4)
+            places = [_place(domain, one.values[name]) for one in some]
+            part.plot(places, _regrets(some), "o", color=colour, markersize=4)
         own = _place(domain, made.own[name])
         part.axvline(own, color=GREY, linestyle="--", linewidth=1.0)
         part.set_xlabel(name)
