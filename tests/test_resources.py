@@ -168,8 +168,10 @@ def test_programs_on_an_sm_keep_its_limits(data: st.DataObject) -> None:
     if programs > 1.0:
         assert programs * threads <= hardware.max_threads_per_sm
         assert programs * (found.smem_bytes[0] + 1024) <= hardware.smem_per_sm_bytes
-        held = min(found.regs_per_thread[0], found.register_cap[0])
+        held = found.registers_held[0]
+        assert held <= min(found.regs_per_thread[0], found.register_cap[0])
         assert programs * threads * held <= hardware.regs_per_sm
+        assert programs <= found.limit_barriers[0]
         assert programs * found.tmem_columns[0] <= hardware.tmem_columns
 
 
