@@ -183,3 +183,20 @@ def test_tokens_are_equal_exactly_where_keys_are(name: str) -> None:
         assert parts_by_token.setdefault(token, parts) == parts
         assert token_by_parts.setdefault(parts, token) == token
     assert 1 < len(parts_by_token) < len(starts)
+
+
+@pytest.mark.parametrize("name", _KERNELS)
+def test_a_token_of_any_spelling_is_that_of_the_full_config(name: str) -> None:
+    default = canonical_config(parity_kernels.view_of(name).default)
+    keys = EffectiveKeys(_graph(name), default)
+    space = helion_hook.space(parity_kernels.bound_case(name))
+    rng = random.Random(name)
+    config = default
+    for _ in range(120):
+        config = _mutated(space, config if rng.random() < 0.8 else default, rng)
+        left_out = {key for key in config if rng.random() < 0.2} - {"block_sizes"}
+        partial = {key: one for key, one in config.items() if key not in left_out}
+        for spelled in (config, partial):
+            full = canonical_config(spelled, default)
+            assert keys.token_of_any(spelled) == keys.token(full)
+            assert keys.token_of_any(spelled) == keys.token_of_any(full)

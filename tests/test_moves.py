@@ -62,6 +62,35 @@ def test_a_move_is_its_steps_in_turn(moves: list[tuple[Step, ...]]) -> None:
     assert before == CENTRE  # and no move has changed what an earlier one made
 
 
+class _Keys:
+    """What a mover asks of `EffectiveKeys`: here a program is its config."""
+
+    def structure(self, full: Config) -> Config:
+        return full
+
+    def token_of(self, structure: Config, tile: Any, warps: Any, stages: Any) -> Any:
+        return str(sorted(structure.items())), tile, warps, stages
+
+
+ONE_KNOB = SETTINGS.filter(lambda s: s[:2] != ("block_sizes", None)).map(
+    lambda setting: Step((setting,), "words", f"{setting[0]}{setting[1]}", True)
+)
+JOINT = st.lists(ONE_KNOB, max_size=4, unique_by=lambda step: step.knob).map(tuple)
+
+
+@given(st.lists(JOINT, min_size=1, max_size=6))
+def test_a_tried_move_makes_what_the_move_makes(moves: list[tuple[Step, ...]]) -> None:
+    centre = {**CENTRE, "num_stages": 2}
+    mover, keys = Mover(centre, {}), _Keys()
+    tried = [mover.tried(move, keys) for move in moves]  # type: ignore[arg-type]
+    plain = Mover(centre, {})
+    for move, one in zip(moves, tried, strict=True):
+        assert one.config() == plain.moved(move)
+        assert list(one.config()) == list(plain.moved(move))
+        again = mover.tried(move, keys)  # type: ignore[arg-type]
+        assert again.token == one.token and again.blocks is one.blocks
+
+
 def test_equal_lists_are_one_object() -> None:
     shared: dict[str, Any] = {}
     other = {**CENTRE, "indexing": list(CENTRE["indexing"]), "num_warps": 8}
