@@ -228,6 +228,10 @@ def test_on_two_workers_it_is_as_good(cluster, corpus):
 # On the command line
 
 RECIPE = """
+[split.folds]  # two fits and the final one
+dots = ["attention", "matmul", "matmul_epilogue"]
+rest = ["gated_activation", "norm_forward", "pointwise", "quantiser", "softmax"]
+
 [model]
 n_bags = 1
 n_trees = 4
