@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 import xgboost
@@ -63,6 +65,24 @@ def test_curves_fall(forest) -> None:
     assert len(curves.train_rmse) == len(curves.held_out_rmse) == QUICK.n_trees
     assert curves.train_rmse[-1] < curves.train_rmse[0]
     assert curves.held_out_rmse[-1] < curves.held_out_rmse[0]
+
+
+def test_ctrl_c_waits_for_the_matrix(corpus, monkeypatch) -> None:
+    """Raised inside of xgboost's callback it would abort the process."""
+    made = []
+
+    class Interrupted(xgboost.QuantileDMatrix):
+        def __init__(self, *args, **kwargs) -> None:
+            signal.raise_signal(signal.SIGINT)
+            super().__init__(*args, **kwargs)
+            made.append(self)
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(xgboost, "QuantileDMatrix", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fit(corpus[:5], LAYOUT, QUICK, SCHEMA.hash)
+    assert len(made) == 1
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_nothing_to_learn_from() -> None:

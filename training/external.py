@@ -20,6 +20,7 @@ import xgboost
 
 from costmodel.training.engine import History
 from costmodel.training.questions import Question
+from costmodel.training.uninterrupted import uninterrupted
 
 # Example rows made at once: 92 MB of float32 at 230 features, and as much again while
 # XGBoost takes them over.
@@ -104,12 +105,13 @@ class ExternalMemory:
     ) -> xgboost.ExtMemQuantileDMatrix:
         batches = question.batches(self._batch_rows)
         rows = _Batches(batches, dropped_columns, str(Path(folder) / name))
-        return xgboost.ExtMemQuantileDMatrix(
-            rows,
-            max_bin=parameters["max_bin"],
-            nthread=parameters.get("nthread", 1),
-            ref=ref,
-        )
+        with uninterrupted():
+            return xgboost.ExtMemQuantileDMatrix(
+                rows,
+                max_bin=parameters["max_bin"],
+                nthread=parameters.get("nthread", 1),
+                ref=ref,
+            )
 
 
 class _Batches(xgboost.DataIter):

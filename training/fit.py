@@ -30,6 +30,7 @@ from costmodel.training.objective import regression_examples
 from costmodel.training.objective import validity_examples
 from costmodel.training.round_curves import GroupCurve
 from costmodel.training.round_curves import WorkloadErrors
+from costmodel.training.uninterrupted import uninterrupted
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,14 +262,15 @@ def _common(settings: FitSettings, bag: int) -> dict[str, float | int | str]:
 def _matrix(
     examples: Examples, settings: FitSettings, ref: xgboost.DMatrix | None = None
 ) -> xgboost.QuantileDMatrix:
-    data = xgboost.QuantileDMatrix(
-        examples.rows,
-        label=examples.target,
-        weight=examples.weight,
-        max_bin=settings.max_bin,
-        nthread=1,
-        ref=ref,
-    )
+    with uninterrupted():
+        data = xgboost.QuantileDMatrix(
+            examples.rows,
+            label=examples.target,
+            weight=examples.weight,
+            max_bin=settings.max_bin,
+            nthread=1,
+            ref=ref,
+        )
     if settings.dropped_columns:
         # A weight of 0 keeps a column from ever being offered to a tree.
         weights = np.ones(examples.rows.shape[1], dtype=np.float32)

@@ -28,6 +28,7 @@ from costmodel.training.fit import FitSettings
 from costmodel.training.fit import fit
 from costmodel.training.labelled import LabelledWorkload
 from costmodel.training.objective import REGRESSION_CLIP_LOG
+from costmodel.training.uninterrupted import uninterrupted
 
 Gains = npt.NDArray[np.float64]
 Ranker = Callable[[LabelledWorkload], Gains]
@@ -170,15 +171,16 @@ def _boosted(
             share = rng.exponential(size=len(workloads)) + 0.25
             each = data.weight * (weight(data) if weight else 1.0)
             each = each * share[data.group]
-            matrix = xgboost.QuantileDMatrix(
-                data.rows,
-                label=label(data),
-                weight=share if is_ranking else each / each.mean(),
-                qid=data.group if is_ranking else None,
-                base_margin=(data.analytic_log if offset else None),
-                max_bin=settings.max_bin,
-                nthread=1,
-            )
+            with uninterrupted():
+                matrix = xgboost.QuantileDMatrix(
+                    data.rows,
+                    label=label(data),
+                    weight=share if is_ranking else each / each.mean(),
+                    qid=data.group if is_ranking else None,
+                    base_margin=(data.analytic_log if offset else None),
+                    max_bin=settings.max_bin,
+                    nthread=1,
+                )
             parameters = _parameters(settings, seed, bag)
             parameters |= {"objective": "reg:squarederror", "base_score": 0.0}
             parameters |= extra or {}
