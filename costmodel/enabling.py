@@ -18,6 +18,7 @@ from typing import Any
 
 from costmodel import helion_hook
 from costmodel.errors import KernelFileError
+from costmodel.errors import WrongArgumentError
 from costmodel.modes import Answerer
 from costmodel.modes import Mode
 from costmodel.modes import mode_of
@@ -167,6 +168,7 @@ def override(
 
     Raises:
         KernelFileError: One of them is no Helion kernel.
+        WrongArgumentError: No kernel is named.
         ValueError: There is no such mode.
     """
     for one in kernels:
@@ -182,6 +184,11 @@ def override(
         verify_output=verify_output,
         any_autotuner=True,
     )
+    if not kernels:
+        raise WrongArgumentError(
+            "expected the kernels to answer for, found none: "
+            "costmodel.override(my_kernel), or costmodel.enable() for all"
+        )
     with contextlib.ExitStack() as stack:
         for one in kernels:
             stack.callback(helion_hook.install_for(one, decide))

@@ -11,6 +11,10 @@ class CostModelError(Exception):
     """Base of all errors that a user, not a programmer, can act on."""
 
 
+class WrongArgumentError(CostModelError, TypeError):
+    """A public function was called with something that it does not take."""
+
+
 class UnreadableKernelError(CostModelError):
     """A kernel's IR graph or source cannot be resolved to tiles: the user's kernel
     gets Helion's default."""

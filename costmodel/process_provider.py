@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from costmodel import helion_hook
+from costmodel.errors import WrongArgumentError
 from costmodel.provider import DEFAULT_TOP
 from costmodel.provider import Provider
 from costmodel.types import Pick
@@ -80,13 +82,28 @@ def pick(
 
     Raises:
         ValueError: `verify` is something else.
+        WrongArgumentError: `bound` is no bound kernel.
     """
+    check_bound(bound)
     provider = default_provider()
     found = provider.tuned(bound, args)
     if found is None:
         return provider.pick(bound, args, verify=verify, top=top)
     provider.count(bound, found)
     return found
+
+
+def check_bound(bound: object) -> None:
+    """For what users call; what Helion hands over is never asked.
+
+    Raises:
+        WrongArgumentError: It is no bound kernel.
+    """
+    if not helion_hook.is_bound_kernel(bound):
+        found = "None" if bound is None else type(bound).__name__
+        raise WrongArgumentError(
+            f"expected a bound kernel: my_kernel.bind(args), found {found}"
+        )
 
 
 def stats() -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from costmodel.hybrid import merit_of
 from costmodel.measured_choice import MOST_MEASURED
 from costmodel.modes import Answerer
 from costmodel.modes import Mode
+from costmodel.process_provider import check_bound
 from costmodel.process_provider import provider_for
 from costmodel.provider import STRICT_VARIABLE
 from costmodel.provider import Provider
@@ -43,7 +45,8 @@ class Ranked:
     Attributes:
         config: As it was given.
         index: Where it stood in the list.
-        runs: False where Helion, the author's filter or the GPU's limits refuse it.
+        runs: False where it is no config, or where Helion, the author's filter or the
+            GPU's limits refuse it.
         predicted_speedup: Predicted default time / its time, or None.
         why: In words, where it does not run or nothing was predicted.
     """
@@ -62,7 +65,7 @@ def rank(
     *,
     model_path: str | os.PathLike[str] | None = None,
 ) -> tuple[Ranked, ...]:
-    """Order configs by predicted time, those that cannot run last; never raises.
+    """Order configs by predicted time, those that cannot run last.
 
     Example:
         >>> best = costmodel.rank(my_kernel.bind(args), my_configs)[0].config
@@ -76,7 +79,12 @@ def rank(
 
     Returns:
         All of them. Where nothing can be predicted, in the order given, saying why.
+        No failure of ours raises.
+
+    Raises:
+        WrongArgumentError: `bound` is no bound kernel.
     """
+    check_bound(bound)
     return ranked(provider_for(model_path), bound, configs, args)
 
 
@@ -137,9 +145,19 @@ def pick_from_list(
 
 def _as_given(configs: Sequence[Any], why: str) -> tuple[Ranked, ...]:
     words = " ".join(why.split())[:300]
-    return tuple(
-        Ranked(config, index, True, None, words) for index, config in enumerate(configs)
-    )
+    given = [
+        Ranked(config, index, not wrong, None, wrong or words)
+        for index, config in enumerate(configs)
+        for wrong in (_no_config(config),)
+    ]
+    return tuple(sorted(given, key=lambda one: not one.runs))
+
+
+def _no_config(config: Any) -> str:
+    """Why it cannot be a config of any kernel, or ""; Helion's are mappings."""
+    if isinstance(config, Mapping):
+        return ""
+    return f"expected helion.Config or dict, found {type(config).__name__}"
 
 
 def _ranked(
@@ -204,6 +222,9 @@ def _ranked(
 
 def _full(bound: Any, config: Any, default: Config) -> tuple[Config | None, str]:
     """The config in full form, or why it does not run."""
+    wrong = _no_config(config)
+    if wrong:
+        return None, wrong
     plain = (
         helion_hook.plain_value(config)
         if isinstance(config, dict)

@@ -45,6 +45,7 @@ from costmodel.datasets.side_file import AttemptFacts
 from costmodel.datasets.side_file import SideFacts
 from costmodel.datasets.store import Corpus
 from costmodel.datasets.workload_data import WorkloadData
+from costmodel.errors import WrongArgumentError
 from costmodel.export_controls import ControlNames
 from costmodel.features.canonical import canonical_id
 from costmodel.features.extract import FeatureExtractor
@@ -289,6 +290,8 @@ def test_the_line_to_paste_finds_it_or_goes_without(
     monkeypatch.setattr("costmodel.acf.here.triton_ptxas", lambda: found)
     path = costmodel.control_file(f"sha256:{acf_id}")
     assert hashlib.sha256(Path(path).read_bytes()).hexdigest() == acf_id
+    with pytest.raises(WrongArgumentError, match="found 3"):
+        costmodel.control_file(3)
 
 
 class _Tool:

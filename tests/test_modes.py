@@ -456,6 +456,19 @@ def test_a_list_that_cannot_be_judged_keeps_its_order(
     assert all(one.predicted_speedup is None and one.why for one in order)
 
 
+@pytest.mark.parametrize("model", [None, "none.ubj"])
+def test_what_is_no_config_does_not_run(
+    one: Rig, tmp_path: Path, model: str | None
+) -> None:
+    bound = one.bound(one.kernel(), one.args(SHAPE))
+    path = None if model is None else tmp_path / model
+    given = ["x", 3, helion.Config(block_sizes=[1, 64])]
+    order = costmodel.rank(bound, given, model_path=path)
+    assert [one.index for one in order] == [2, 0, 1]
+    assert [one.runs for one in order] == [True, False, False]
+    assert "expected helion.Config or dict, found str" in order[1].why
+
+
 def test_a_measured_list_keeps_its_fastest(one: Rig) -> None:
     costmodel.enable("verify", user_lists=True)
     default = _default(one, SHAPE)

@@ -17,6 +17,7 @@ from helion_rig import rig
 import costmodel
 from costmodel import helion_hook
 from costmodel.errors import KernelFileError
+from costmodel.errors import WrongArgumentError
 from costmodel.types import Config
 
 pytestmark = pytest.mark.helion
@@ -126,6 +127,14 @@ def test_a_config_of_the_authors_stays(one: Rig) -> None:
     kernel = _engine_kernel(one, config=config)
     with costmodel.override(kernel):
         assert one.call(kernel, one.args(SHAPE))["num_warps"] == 8
+
+
+def test_no_kernel_at_all_is_a_mistake() -> None:
+    with (
+        pytest.raises(WrongArgumentError, match="found none"),
+        costmodel.override(),
+    ):
+        pass
 
 
 def test_only_kernels_can_be_named() -> None:

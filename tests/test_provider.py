@@ -17,6 +17,7 @@ from costmodel import helion_hook
 from costmodel import process_provider
 from costmodel import provider as provider_module
 from costmodel.arguments import parse_argument
+from costmodel.errors import WrongArgumentError
 from costmodel.features.graph import KernelGraph
 from costmodel.hardware import load_hardware
 from costmodel.pick_cache import MISSING
@@ -208,6 +209,13 @@ def test_answers_are_remembered_for_living_kernels_only() -> None:
     assert sum(map(len, cache._kernels.values())) <= 64
     del kernel
     assert not cache._kernels
+
+
+@pytest.mark.parametrize("wrong", [None, scale_rows, 3])
+def test_what_is_no_bound_kernel_is_refused(wrong: Any) -> None:
+    for ask in (costmodel.pick, lambda one: costmodel.rank(one, [])):
+        with pytest.raises(WrongArgumentError, match=r"my_kernel\.bind\(args\), found"):
+            ask(wrong)
 
 
 def test_stats_count_every_model(bound: Any, tmp_path: Path) -> None:

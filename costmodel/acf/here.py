@@ -10,6 +10,7 @@ from costmodel.acf.identity import KNOB
 from costmodel.acf.identity import to_helion
 from costmodel.acf.toolchain import VARIABLES
 from costmodel.acf.toolchain import triton_ptxas
+from costmodel.errors import WrongArgumentError
 
 log = logging.getLogger("costmodel")
 
@@ -24,7 +25,15 @@ def control_file(name: str) -> str:
         A path in the catalogue. "" where the catalogue lacks the file or where the
         ptxas that Triton runs is of another CUDA minor; a warning says which, and the
         kernel compiles without one.
+
+    Raises:
+        WrongArgumentError: It is no text.
     """
+    if not isinstance(name, str):
+        raise WrongArgumentError(
+            f"expected a name such as 'sha256:DIGEST', found {name!r}: take the line "
+            "that `costmodel pick` prints"
+        )
     tool = triton_ptxas()
     version = "0.0" if tool is None else tool.version
     config, why = to_helion({KNOB: name}, AcfCatalogue.open(), version)

@@ -51,6 +51,7 @@ from costmodel.helion_hook.searches import SearchBudget
 from costmodel.helion_hook.searches import measure
 from costmodel.helion_hook.searches import seeded_search
 from costmodel.helion_hook.situation import Situation
+from costmodel.helion_hook.situation import is_bound_kernel
 from costmodel.helion_hook.situation import is_capturing
 from costmodel.helion_hook.situation import is_kernel
 from costmodel.helion_hook.situation import situation_of
@@ -97,6 +98,7 @@ __all__ = [
     "install",
     "install_for",
     "installed_versions",
+    "is_bound_kernel",
     "is_capturing",
     "is_installed",
     "is_kernel",

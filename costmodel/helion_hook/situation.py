@@ -72,3 +72,12 @@ def is_kernel(value: object) -> bool:
     import helion
 
     return isinstance(value, helion.Kernel)
+
+
+def is_bound_kernel(value: object) -> bool:
+    """Whether it is what `kernel.bind(args)` returns, of any Helion that has such."""
+    try:
+        from helion.runtime.kernel import BoundKernel
+    except ImportError:  # `refusal` says what is wrong with this Helion
+        return value is not None
+    return isinstance(value, BoundKernel)
