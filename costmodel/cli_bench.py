@@ -144,6 +144,12 @@ def _workloads(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
+    if options.output.is_dir():
+        # Before minutes of picking, not after.
+        raise CostModelError(
+            f"--output: expected a file, found the folder {options.output}: name a "
+            f"file such as {options.output / PLAN_FILE}"
+        )
     _write_plan(options, options.output)
     return 0
 

@@ -8,8 +8,10 @@ plan describes it. Only this module knows the spelling.
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -19,12 +21,18 @@ from dataclasses import dataclass
 from dataclasses import field
 from pathlib import Path
 from typing import Any
+from typing import BinaryIO
 
 from costmodel.datasets.workloads.workload import Workload
 from costmodel.errors import CorruptRecordError
 from costmodel.types import Config
 
 FORMAT = 1
+
+RESULT_FILES = ("bench-*.jsonl", "*results.jsonl")
+"""Names of files of results in a folder, each also with `.gz` behind it."""
+
+_GZIP_MAGIC = b"\x1f\x8b"
 
 DEFAULT = "default"
 """Column of Helion's own pick; every workload has it."""
@@ -268,10 +276,9 @@ def read_plan(path: Path) -> Plan:
 
 
 def append_result(path: Path, result: BenchResult) -> None:
-    """Append one line, on disk before this returns; ends a line cut short before."""
+    """Append one line, on disk before this returns, instead of one cut short before."""
     with path.open("ab+") as file:
-        if file.tell() and not _ends_line(file):
-            file.write(b"\n")
+        _end_line(file)
         file.write(_line(result_to_json(result)).encode())
         file.flush()
         os.fsync(file.fileno())
@@ -282,11 +289,11 @@ def read_results(
 ) -> list[BenchResult]:
     """Results of several files; of one workload measured twice the last one stays.
 
-    A line that was cut short, by a kill in the middle of writing, is left out: its
-    workload counts as not measured.
+    A last line that was cut short, by a kill in the middle of writing, is left out:
+    its workload counts as not measured.
 
     Args:
-        paths: Files of results.
+        paths: Files of results, compressed by gzip or not.
         say: Told of each line that is left out, in one line for a person.
 
     Raises:
@@ -294,45 +301,67 @@ def read_results(
     """
     found: dict[str, BenchResult] = {}
     for path in paths:
-        for number, text in enumerate(_lines(path, "costmodel bench run"), start=1):
+        lines = list(_lines(path, "costmodel bench run"))
+        for number, text in enumerate(lines, start=1):
             try:
-                body = json.loads(text)
-            except ValueError:
+                result = result_from_json(json.loads(text))
+            except json.JSONDecodeError:
+                if number < len(lines) or not text.startswith("{"):
+                    raise _no_result(path, number, text) from None
                 if say is not None:
                     say(
                         f"{path}:{number}: half a line, of a run that was stopped "
                         "in it, is left out; `costmodel bench run` measures it again"
                     )
                 continue
-            try:
-                result = result_from_json(body)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise CorruptRecordError(
-                    f"{path}:{number}: expected a bench result, found {text[:60]!r} "
-                    f"({type(error).__name__}: {error}): give results of "
-                    "`costmodel bench run`"
-                ) from None
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise _no_result(path, number, text) from None
             found.pop(result.planned.workload.workload_id, None)
             found[result.planned.workload.workload_id] = result
     return list(found.values())
 
 
 def result_files(places: Sequence[Path]) -> list[Path]:
-    """Result files among files and folders; folders hold `bench-*.jsonl`.
+    """Result files among files and folders; in folders, those named `RESULT_FILES`.
 
     Raises:
         CorruptRecordError: A place holds none.
     """
     files: list[Path] = []
     for place in places:
-        inside = sorted(place.glob("bench-*.jsonl")) if place.is_dir() else [place]
+        inside = _results_in(place) if place.is_dir() else [place]
         if not inside or not all(one.is_file() for one in inside):
+            looked_for = (
+                f", no file named {' or '.join(RESULT_FILES)}, with .gz or without"
+                if place.is_dir()
+                else ""
+            )
             raise CorruptRecordError(
-                f"{place}: expected bench results, found none: make them with "
-                "`costmodel bench run PLAN --output DIR`"
+                f"{place}: expected bench results, found none{looked_for}: make them "
+                "with `costmodel bench run PLAN --output DIR`"
             )
         files += inside
     return files
+
+
+def _results_in(folder: Path) -> list[Path]:
+    return sorted(
+        {
+            path
+            for name in RESULT_FILES
+            for pattern in (name, f"{name}.gz")
+            for path in folder.glob(pattern)
+        }
+    )
+
+
+def _no_result(path: Path, number: int, text: str) -> CorruptRecordError:
+    is_text = "\ufffd" not in text and "\0" not in text
+    found = repr(text[:60]) if is_text else "bytes that are no text"
+    return CorruptRecordError(
+        f"{path}:{number}: expected a bench result, found {found}: give results that "
+        "this version's `costmodel bench run` wrote"
+    )
 
 
 def _known(kind: Any, body: Mapping[str, Any]) -> Any:
@@ -346,16 +375,34 @@ def _line(body: Mapping[str, Any]) -> str:
 
 def _lines(path: Path, made_by: str) -> Iterator[str]:
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        content = path.read_bytes()
+        if content.startswith(_GZIP_MAGIC):
+            content = gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise CorruptRecordError(
+            f"{path}: expected a file of `{made_by}`, found a gzip file that is cut "
+            "short or damaged: copy it again"
+        ) from None
     except OSError as error:
         raise CorruptRecordError(
             f"{path}: expected a file of `{made_by}`, cannot read it ({error.strerror})"
         ) from None
+    text = content.decode("utf-8", errors="replace")
     return (line for line in text.splitlines() if line.strip())
 
 
-def _ends_line(file: Any) -> bool:
+def _end_line(file: BinaryIO) -> None:
+    """Make the end of a file the start of a line: a whole one ends, half a one goes."""
+    if not file.tell():
+        return
     file.seek(-1, os.SEEK_END)
-    last = file.read(1)
-    file.seek(0, os.SEEK_END)
-    return bool(last == b"\n")
+    if file.read(1) == b"\n":
+        return
+    file.seek(0)
+    last = file.read().rpartition(b"\n")[2]
+    try:
+        json.loads(last)
+    except ValueError:
+        file.truncate(file.tell() - len(last))
+    else:
+        file.write(b"\n")

@@ -75,7 +75,7 @@ def select(
     broad: list[Workload] = []
     words = list(words)
     for word in words:
-        first, *args = word.split()
+        first, *args = word.split() or [""]
         if args:
             named.append(_with_arguments(first, args, known))
             continue

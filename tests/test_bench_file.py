@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -53,13 +54,15 @@ def test_half_a_line_costs_that_line_only(tmp_path: Path, cut: int) -> None:
     append_result(path, first)
     append_result(path, second)
     path.write_bytes(path.read_bytes()[:-cut])
-    append_result(path, third)
     said: list[str] = []
     found = read_results([path], said.append)
     # One byte less is only the end of the line.
-    assert found == ([first, second, third] if cut == 1 else [first, third])
+    assert found == ([first, second] if cut == 1 else [first])
     assert len(said) == (cut != 1)
     assert all("bench-0.jsonl:2" in line and "half a line" in line for line in said)
+    append_result(path, third)
+    assert read_results([path], said.append) == [*found, third]
+    assert len(said) == (cut != 1)
 
 
 @pytest.mark.parametrize(
@@ -89,3 +92,44 @@ def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bench-0.jsonl").write_text('{"format": 1}\n')
     with pytest.raises(CorruptRecordError, match=r"bench-0\.jsonl:1"):
         read_results(result_files([tmp_path]))
+
+
+def test_compressed_results_are_read_whatever_their_name(tmp_path: Path) -> None:
+    one = result(COLUMNS, ROUNDS)
+    plain = tmp_path / "bench-0.jsonl"
+    append_result(plain, one)
+    content = gzip.compress(plain.read_bytes())
+    for name in ("x.jsonl.gz", "x.jsonl"):
+        (tmp_path / name).write_bytes(content)
+        assert read_results([tmp_path / name]) == [one]
+    (tmp_path / "x.jsonl.gz").write_bytes(content[:-20])
+    with pytest.raises(CorruptRecordError, match="cut short or damaged"):
+        read_results([tmp_path / "x.jsonl.gz"])
+
+
+@pytest.mark.parametrize(
+    "bad", [b'{"format":1,"pl', b"text", b"\x89PNG\xff\x00", b"[]"]
+)
+def test_only_the_last_line_may_be_half_a_line(tmp_path: Path, bad: bytes) -> None:
+    path = tmp_path / "bench-0.jsonl"
+    append_result(path, result(COLUMNS, ROUNDS))
+    path.write_bytes(bad + b"\n" + path.read_bytes())
+    said: list[str] = []
+    with pytest.raises(CorruptRecordError, match=r"bench-0\.jsonl:1: exp") as caught:
+        read_results([path], said.append)
+    assert not said and "Error" not in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_a_folder_is_searched_for_the_names_that_are_told(tmp_path: Path) -> None:
+    for name in ("plan.jsonl", "failures-0.jsonl"):
+        (tmp_path / name).write_text("{}\n")
+    with pytest.raises(
+        CorruptRecordError, match=r"bench-\*\.jsonl or \*results\.jsonl"
+    ):
+        result_files([tmp_path])
+    names = ["bench-0.jsonl", "bench-1.jsonl.gz", "h200-results.jsonl"]
+    names.append("results.jsonl.gz")
+    for name in names:
+        (tmp_path / name).touch()
+    assert [one.name for one in result_files([tmp_path])] == names

@@ -57,7 +57,9 @@ def test_a_kernel_with_arguments_is_one_workload() -> None:
     assert (own.kernel, own.family) == ("mine.py:kernel", OWN_FILE)
 
 
-@pytest.mark.parametrize("word", ["nothing", "nobody:kernel f32[4]", "matmul:one f3["])
+@pytest.mark.parametrize(
+    "word", ["", " ", "nothing", "nobody:kernel f32[4]", "matmul:one f3["]
+)
 def test_a_word_that_names_nothing_is_refused(word: str) -> None:
     with pytest.raises(ArgumentSpecError):
         select([word], KNOWN)
@@ -129,3 +131,14 @@ def test_the_plan_command_writes_what_it_says(
     assert planned.model_id
     assert plan.facts["gpu"] == "NVIDIA H200"
     assert "1 workloads, 0 refused" in capsys.readouterr().err
+
+
+def test_a_plan_is_not_begun_where_it_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert cli.main(["bench", "plan", SCALE, "--output", str(folder)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"expected a file, found the folder {folder}" in line
+    assert list(tmp_path.iterdir()) == [folder] and not list(folder.iterdir())
