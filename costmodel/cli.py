@@ -72,7 +72,7 @@ def _data_commands(commands: Commands) -> None:
     )
     load.add_argument(
         "--part-attempts",
-        type=int,
+        type=at_least_one,
         default=25_000,
         metavar="N",
         help="with --stream: a part's measurements, about (default: %(default)s)",
@@ -119,17 +119,20 @@ def _scale_commands(actions: Commands) -> None:
         "synth", help="make up runs that look like a corpus, for testing at scale"
     )
     synth.add_argument("out", metavar="OUT", help="a folder, for logs or for a corpus")
-    synth.add_argument("--attempts", type=int, required=True, metavar="N")
+    synth.add_argument("--attempts", type=at_least_one, required=True, metavar="N")
     synth.add_argument(
         "--from",
         dest="source",
-        default="datasets/corpora/h200",
         metavar="DIR",
-        help="corpus whose kernels are varied (default: %(default)s)",
+        help="corpus whose kernels are varied (default: the bundled one)",
     )
     synth.add_argument("--seed", type=int, default=0)
     synth.add_argument(
-        "--per-run", type=int, default=1000, metavar="N", help="attempts of a workload"
+        "--per-run",
+        type=at_least_one,
+        default=1000,
+        metavar="N",
+        help="attempts of a workload",
     )
     synth.add_argument(
         "--store", action="store_true", help="write a corpus in parts, and no logs"
@@ -143,7 +146,11 @@ def _scale_commands(actions: Commands) -> None:
     features.add_argument("data", nargs="+", help="corpora, in parts or not, or logs")
     features.add_argument("--out", required=True, metavar="DIR")
     features.add_argument(
-        "--shard-rows", type=int, default=50_000, metavar="N", help="rows of a shard"
+        "--shard-rows",
+        type=at_least_one,
+        default=50_000,
+        metavar="N",
+        help="rows of a shard",
     )
     features.add_argument("--json", action="store_true")
     features.set_defaults(run="costmodel.cli_scale:features")
@@ -268,8 +275,8 @@ def _registry_commands(commands: Commands) -> None:
     promote = commands.add_parser(
         "promote",
         help="make the challenger champion if it is better beyond noise",
-        epilog="Exit code: 0 promoted, or with --dry-run would be; 3 refused, the table "
-        "says by which check; 1 no challenger, no store; 2 wrong usage.",
+        epilog="Exit code: 0 promoted, or with --dry-run would be; 3 refused, the "
+        "table says by which check; 1 no challenger, no store; 2 wrong usage.",
     )
     promote.add_argument("--name", default=MODEL_NAME, help="registered model")
     promote.add_argument(
@@ -476,8 +483,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         place = error.filename or "the operating system"
         reason = error.strerror or str(error) or type(error).__name__
         return _fail(f"{place}: {reason}; name a place that can be read and written")
-    except KeyboardInterrupt:
-        print("interrupted; what was finished is kept", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        # Ctrl-C itself has no text; a command that knows what is kept adds one.
+        kept = str(stop) or "what was finished is kept"
+        print(f"interrupted; {kept}", file=sys.stderr)
         return EXIT_INTERRUPTED
 
 

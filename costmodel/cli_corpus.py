@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -118,8 +119,14 @@ def _show(described: Description) -> None:
     console.print(_group_table("family", described.families))
     console.print(_group_table("rule of Helion's", described.rules))
     console.print(
-        f"headroom of all: {described.headroom:.3f} over {described.n_judged} runs"
+        f"headroom of all: {_or_dash(described.headroom, 3)} over "
+        f"{described.n_judged} runs"
     )
+    if not described.n_judged:
+        console.print(
+            "no run has a headroom (-): none of their defaults was re-timed "
+            "interleaved, which `costmodel collect` and `costmodel bench import` do"
+        )
     for line in described.without_default:
         console.print(f"no headroom: {line}", markup=False)
 
@@ -135,11 +142,15 @@ def _group_table(title: str, groups: tuple[Group, ...]) -> Table:
             str(one.n_workloads),
             str(one.n_kernels),
             str(one.n_judged),
-            f"{one.headroom:.3f}",
-            f"{one.headroom_max:.2f}",
+            _or_dash(one.headroom, 3),
+            _or_dash(one.headroom_max, 2),
             f"{one.failed_share:.1%}",
         )
     return table
+
+
+def _or_dash(value: float, digits: int) -> str:
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def _words(counts: Mapping[str, int]) -> str:

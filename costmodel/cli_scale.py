@@ -8,15 +8,18 @@ import sys
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 
 from costmodel.cli_data import class_of
 from costmodel.cli_data import identity_of
 from costmodel.cli_data import show_audit
+from costmodel.datasets import store
 from costmodel.datasets import synth_log
 from costmodel.datasets.clean import clean
 from costmodel.datasets.locations import folder_of
 from costmodel.datasets.locations import inputs
+from costmodel.datasets.locations import is_remote
 from costmodel.datasets.store import Corpus
 from costmodel.datasets.store import is_corpus
 from costmodel.datasets.stream_import import stream_import
@@ -41,34 +44,87 @@ def say(line: str) -> None:
 
 
 def synth(arguments: argparse.Namespace) -> int:
-    """Write logs, or a corpus in parts, of runs that nobody measured."""
-    with inputs([arguments.source]) as (source,):
-        generator = Generator(Corpus.load(source), arguments.seed, arguments.per_run)
-    n_runs = n_attempts = 0
+    """Write logs, or a corpus in parts, of runs that nobody measured.
+
+    Raises:
+        KeyboardInterrupt: As Python's own, with the words for what is kept.
+    """
+    source = arguments.source or _bundled()
+    stored = _Stored()
+    try:
+        _synth(arguments, source, stored)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"nothing is sent to {arguments.out}"
+            if is_remote(arguments.out)
+            else f"{stored.n_runs} finished runs are in {arguments.out}, and the same "
+            "command makes the rest"
+        ) from None
+    facts = {"out": arguments.out, **asdict(stored)}
+    if arguments.json:
+        print(json.dumps(facts, indent=2))
+    else:
+        print(
+            f"{arguments.out}: {stored.n_runs} synthetic runs, "
+            f"{stored.n_attempts} attempts"
+        )
+    return 0
+
+
+@dataclass(slots=True)
+class _Stored:
+    """What lies in the folder, also when the command is stopped."""
+
+    n_runs: int = 0
+    n_attempts: int = 0
+
+
+def _synth(arguments: argparse.Namespace, source: str, stored: _Stored) -> None:
+    with inputs([source]) as (path,):
+        generator = Generator(Corpus.load(path), arguments.seed, arguments.per_run)
     with folder_of(arguments.out) as folder:
         runs = _counted(generator.runs(arguments.attempts))
         if arguments.store:
             corpus = PartedCorpus(Path(folder))
-            waiting: list[SyntheticRun] = []
-            for run in runs:
-                waiting.append(run)
-                if sum(map(len, waiting)) >= PART_ATTEMPTS:
-                    corpus.append(clean(synth_log.recorded(one)) for one in waiting)
-                    waiting = []
-            corpus.append(clean(synth_log.recorded(one)) for one in waiting)
-            n_runs, n_attempts = corpus.n_runs, corpus.n_attempts
-        else:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            for run in runs:
-                if not synth_log.is_written(run.index, Path(folder)):
-                    synth_log.write_log(run, Path(folder))
-                n_runs, n_attempts = n_runs + 1, n_attempts + len(run)
-    facts = {"out": arguments.out, "n_runs": n_runs, "n_attempts": n_attempts}
-    if arguments.json:
-        print(json.dumps(facts, indent=2))
-    else:
-        print(f"{arguments.out}: {n_runs} synthetic runs, {n_attempts} attempts")
-    return 0
+            try:
+                _store(runs, corpus)
+            finally:
+                stored.n_runs, stored.n_attempts = corpus.n_runs, corpus.n_attempts
+            return
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for run in runs:
+            if not synth_log.is_written(run.index, Path(folder)):
+                synth_log.write_log(run, Path(folder))
+            stored.n_runs += 1
+            stored.n_attempts += len(run)
+
+
+def _bundled() -> str:
+    """The recorded corpus that lies beside the package in a checkout.
+
+    Raises:
+        CorruptRecordError: It does not: a wheel carries no corpora.
+    """
+    folder = Path(store.__file__).resolve().parent / "corpora" / "h200"
+    if not is_corpus(folder):
+        raise CorruptRecordError(
+            f"expected the bundled corpus in {folder}, found none (wheels carry the "
+            "model and not its data): name one with --from"
+        )
+    return str(folder)
+
+
+def _store(runs: Iterator[SyntheticRun], corpus: PartedCorpus) -> None:
+    """Append runs a part at a time; those that were made are kept, come what may."""
+    waiting: list[SyntheticRun] = []
+    try:
+        for run in runs:
+            waiting.append(run)
+            if sum(map(len, waiting)) >= PART_ATTEMPTS:
+                corpus.append(clean(synth_log.recorded(one)) for one in waiting)
+                waiting = []
+    finally:
+        corpus.append(clean(synth_log.recorded(one)) for one in waiting)
 
 
 def _counted(runs: Iterator[SyntheticRun]) -> Iterator[SyntheticRun]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 from costmodel.datasets.bench_measure import BenchLimits
@@ -44,7 +45,7 @@ def add_measuring_options(made: argparse.ArgumentParser) -> None:
     """Those that the command that does all steps shares."""
     limits = BenchLimits()
     add = made.add_argument
-    add("--seconds", type=float, default=540.0, help="stop by the clock after this")
+    add("--seconds", type=_seconds, default=540.0, help="stop by the clock after this")
     add("--rounds", type=int, default=limits.n_rounds, help="interleaved rounds")
     add("--round-seconds", type=float, default=limits.rounds_s, help=argparse.SUPPRESS)
     add(
@@ -75,6 +76,16 @@ def add_measuring_options(made: argparse.ArgumentParser) -> None:
         metavar="KERNEL=FILE.py:FUNCTION",
         help="a further implementation, called with the kernel's arguments",
     )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 1.0:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, found {text!r}")
+    return seconds
 
 
 def _shard(text: str) -> tuple[int, int]:

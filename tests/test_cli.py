@@ -49,6 +49,28 @@ def test_wrong_usage_exits_with_2(options: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        "corpus synth out --attempts -5",
+        "corpus synth out --attempts 0",
+        "corpus synth out --attempts 9 --per-run 0",
+        "corpus features logs --out out --shard-rows 0",
+        "import logs --corpus out --part-attempts 0",
+        "bench run plan.jsonl --output out --seconds -5",
+        "bench run plan.jsonl --output out --seconds nan",
+    ],
+)
+def test_what_counts_from_one_is_refused_below(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(words.split())
+    assert stop.value.code == 2
+    assert "expected 1 or more" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
     ("arguments", "advice"),
     [
         (["audit", "nofolder"], "name a log"),

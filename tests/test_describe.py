@@ -198,7 +198,10 @@ def test_describe_prints_json_and_draws(
     }
     assert all(file.read_bytes()[:4] == b"\x89PNG" for file in plots.iterdir())
     assert main(["corpus", "describe", corpus]) == 0
-    assert "8 workloads of 8 kernels" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "8 workloads of 8 kernels" in out
+    assert "nan" not in out and "headroom of all: - over 0 runs" in out
+    assert "none of their defaults was re-timed" in out
 
 
 def test_describing_nothing_is_one_line(

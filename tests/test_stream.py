@@ -17,6 +17,7 @@ from log_builder import meta_line
 from log_builder import write_log
 from log_builder import write_text
 
+from costmodel import cli_scale
 from costmodel.cli import main
 from costmodel.datasets.load import load_logs
 from costmodel.datasets.store import RUNS_FILE
@@ -25,6 +26,7 @@ from costmodel.datasets.stream_import import stream_import
 from costmodel.datasets.stream_logs import stream_logs
 from costmodel.datasets.stream_store import PartedCorpus
 from costmodel.datasets.stream_store import is_parted
+from costmodel.datasets.synth import Generator
 from costmodel.errors import SchemaMismatchError
 from costmodel.errors import StoreError
 from costmodel.features.schema import SCHEMA
@@ -227,3 +229,36 @@ def test_synth_import_and_features_in_one_row(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["n_workloads"] == 3 and told["n_rows"] <= 90
     assert main(["corpus", "synth", logs, "--attempts", "90", "--from", rows]) == 1
+
+
+@pytest.mark.parametrize("store", [[], ["--store"]])
+def test_an_interrupted_synth_keeps_its_finished_runs(
+    tmp_path, whole, monkeypatch, capsys, store
+):
+    made = Generator.run
+    monkeypatch.setattr(Generator, "run", lambda self, index, n: stop_at(2, index, n))
+
+    def stop_at(last, index, n):
+        if index == last:
+            raise KeyboardInterrupt
+        return made(Generator(whole, 0, 40), index, n)
+
+    out = str(tmp_path / "out")
+    synth = ["corpus", "synth", out, "--attempts", "120", "--per-run", "40", *store]
+    synth += ["--from", str(whole.directory), "--json"]
+    assert main(synth) == 130
+    assert f"interrupted; 2 finished runs are in {out}" in capsys.readouterr().err
+    monkeypatch.setattr(Generator, "run", made)
+    assert main(synth) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["n_runs"], told["n_attempts"]) == (3, 120)
+
+
+def test_synth_finds_the_bundled_corpus_from_anywhere(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    synth = ["corpus", "synth", "out", "--attempts", "2"]
+    assert main(synth) == 0
+    # As in a wheel, which carries no corpora.
+    monkeypatch.setattr(cli_scale.store, "__file__", str(tmp_path / "store.py"))
+    assert main(synth) == 1
+    assert "name one with --from" in capsys.readouterr().err
