@@ -152,6 +152,7 @@ def _list(arguments: argparse.Namespace) -> int:
         return 0
     if not found:
         print(f"no control files in {catalogue.root}: `costmodel acf add DIR`")
+        print(f"Triton would run {_words(tool)}")
         return 0
     _show(found, tool)
     for cuda in sorted({one.cuda for one in found if not _is_usable(one, tool)}):
@@ -250,8 +251,11 @@ def _show(found: Sequence[AcfEntry], tool: PtxasTool | None) -> None:
             "yes" if _is_usable(one, tool) else "no",
         )
     Console(width=_WIDTH).print(table, markup=False)
-    here = "no ptxas" if tool is None else f"ptxas {tool.version}"
-    print(f"{len(found)} control files; Triton would run {here}")
+    print(f"{len(found)} control files; Triton would run {_words(tool)}")
+
+
+def _words(tool: PtxasTool | None) -> str:
+    return "no ptxas" if tool is None else f"ptxas {tool.version}"
 
 
 def _entry_json(

@@ -224,6 +224,18 @@ def test_what_a_list_spells_wrongly_is_not_taken(
     assert not report.added and any(why in one.why for one in report.rejected)
 
 
+def test_a_key_that_our_list_does_not_know_is_named(
+    catalogue: AcfCatalogue, pack: Path
+) -> None:
+    listed = '[[acf]]\nfile = "one.acf"\n'
+    (pack / "acf.toml").write_text(f'{listed}kernal = "a"\n')
+    report = catalogue.add(pack, probe=Willing())
+    assert not report.added and any("kernal" in one.why for one in report.rejected)
+    (pack / "acf.toml").write_text(f'notise = "a"\n{listed}')
+    with pytest.raises(AcfSourceError, match="notise"):
+        catalogue.add(pack, probe=Willing())
+
+
 @pytest.mark.parametrize("text", ["{", "[", "{}", '{"files": 3}', "3", "\xff"])
 def test_a_list_that_is_none_is_one_line(
     catalogue: AcfCatalogue, pack: Path, text: str
@@ -422,7 +434,9 @@ def test_the_command_adds_lists_verifies_and_removes(
     assert json.loads(capsys.readouterr().out)["ok"] is True
     assert main(["acf", "remove", added["acf_id"][:6], *kept]) == 0
     assert main(["acf", "list", "--dir", str(tmp_path / "kept")]) == 0
-    assert "costmodel acf add" in capsys.readouterr().out
+    empty = capsys.readouterr().out
+    assert "costmodel acf add" in empty
+    assert "Triton would run" in empty.splitlines()[-1]
 
 
 def test_the_commands_errors_are_one_line(

@@ -37,6 +37,8 @@ _FIELDS = {
 }
 """What a field may be called, ours first."""
 
+_NAMES = frozenset(name for names in _FIELDS.values() for name in names)
+
 _LISTS = ("acf", "acfs", "files", "entries", "controls", "packs")
 
 
@@ -135,6 +137,8 @@ def _listed(folder: Path, name: str) -> Source:
         try:
             if not isinstance(fields, Mapping):
                 raise ValueError(f"expected a table, found {item!r}")
+            if name == TOML_NAME:
+                _refuse_unknown(fields)
             offers.append(_offer(folder, {**common, **_known(fields)}))
         except ValueError as error:
             rejected.append(Rejection(label, str(error)))
@@ -170,7 +174,13 @@ def _split(body: Any, path: Path) -> tuple[dict[str, Any], Sequence[Any]]:
                     for name, more in items.items()
                 ]
             if isinstance(items, list):
-                common = _known({k: v for k, v in body.items() if k != key})
+                others = {k: v for k, v in body.items() if k != key}
+                if path.name == TOML_NAME:
+                    try:
+                        _refuse_unknown(others)
+                    except ValueError as error:
+                        raise AcfSourceError(f"{path}: {error}") from None
+                common = _known(others)
                 common.pop("file", None)
                 common.pop("sha256", None)
                 return common, items
@@ -189,6 +199,20 @@ def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
                 found[ours] = fields[name]
                 break
     return found
+
+
+def _refuse_unknown(fields: Mapping[str, Any]) -> None:
+    """In our own list an unknown key is a slip; packs of others hold what they like.
+
+    Raises:
+        ValueError: There is one; one line.
+    """
+    unknown = sorted(name for name in fields if name not in _NAMES)
+    if unknown:
+        raise ValueError(
+            f"expected keys such as {', '.join(_FIELDS)}, found {', '.join(unknown)}: "
+            "mend or remove it"
+        )
 
 
 def _offer(folder: Path, fields: Mapping[str, Any]) -> Offer:
