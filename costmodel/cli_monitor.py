@@ -16,6 +16,7 @@ from costmodel.cli_data import load
 from costmodel.datasets.store import Corpus
 from costmodel.datasets.store import is_corpus
 from costmodel.errors import CorruptRecordError
+from costmodel.json_problem import found_instead
 from costmodel.learned import LearnedModel
 from costmodel.training.monitor import Check
 from costmodel.training.monitor import Verdict
@@ -111,9 +112,9 @@ def read_counts(path: Path) -> dict[str, int]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        words = getattr(error, "strerror", None) or str(error)
         raise CorruptRecordError(
-            f"{path}: expected the JSON of `costmodel.stats()`, found {words}"
+            f"{path}: expected the JSON of `costmodel.stats()`, found "
+            f"{found_instead(error)}: write json.dumps(costmodel.stats())"
         ) from error
     known = {code.value for code in ReasonCode}
     if not isinstance(content, dict) or not content:

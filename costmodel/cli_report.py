@@ -14,6 +14,7 @@ from costmodel.cli_measured import read_measured
 from costmodel.errors import CorruptRecordError
 from costmodel.errors import StoreError
 from costmodel.features.schema import SCHEMA
+from costmodel.json_problem import found_instead
 from costmodel.training.crossfit import cross_fit
 from costmodel.training.crossfit import family_folds
 from costmodel.training.fit import FitSettings
@@ -107,10 +108,10 @@ def _judged(arguments: argparse.Namespace) -> Json:
 def _read(path: Path) -> Json:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        words = getattr(error, "strerror", None) or str(error)
+    except (OSError, ValueError, RecursionError) as error:
         raise CorruptRecordError(
-            f"{path}: expected the output of `costmodel report --json`, found {words}"
+            f"{path}: expected the output of `costmodel report --json`, found "
+            f"{found_instead(error)}: write it with `costmodel report DATA --json`"
         ) from error
     if not isinstance(data, dict) or data.get("page_format") != PAGE_FORMAT:
         raise CorruptRecordError(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.errors import ConfigFileError
+from costmodel.json_problem import found_instead
 from costmodel.migrate import ConfigReport
 from costmodel.types import Config
 
@@ -56,10 +57,11 @@ def read_config_file(path: Path) -> tuple[Any, list[FoundConfig]]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigFileError(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigFileError(f"{path}: expected JSON, found {error}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigFileError(
+            f"{path}: expected a file of configs, found {found_instead(error)}: name "
+            "one of JSON, or source or text with helion.Config(...)"
+        ) from error
     found = list(_configs(content, (), {}))
     if not found:
         raise ConfigFileError(

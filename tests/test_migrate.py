@@ -242,6 +242,7 @@ def test_unreadable_input_ends_with_one_line(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "bad.json" in error
+    assert ("not JSON" in error) == (content in (b"", b"{", b"\xff\xfe"))
     assert not out.exists()
-    with pytest.raises(ConfigFileError):
+    with pytest.raises(ConfigFileError, match="found no file"):
         read_config_file(tmp_path / "absent.json")

@@ -258,6 +258,8 @@ def test_counters_that_are_none_are_one_line(content, published, tmp_path, capsy
     assert main(command) == 1
     err = capsys.readouterr().err.strip()
     assert err.startswith("costmodel: ") and "\n" not in err
+    assert "write json.dumps(costmodel.stats())" in err
+    assert ("not JSON" in err) == (content in ("", "[" * 100_000))
 
 
 @pytest.mark.slow

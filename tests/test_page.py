@@ -230,6 +230,8 @@ def test_numbers_that_are_none_are_one_line(content, tmp_path, capsys) -> None:
     assert main(["report", "--numbers", str(numbers), "--output", str(output)]) == 1
     err = capsys.readouterr().err.strip()
     assert err.startswith("costmodel: ") and "\n" not in err
+    assert "`costmodel report" in err
+    assert ("not JSON" in err) == (content in ("", "{", "\xff"))
     assert not output.exists()
 
 
