@@ -33,6 +33,7 @@ from costmodel.provider import MODEL_VARIABLE
 from costmodel.provider import Provider
 from costmodel.provider import is_disabled
 from costmodel.target import bind
+from costmodel.target import missing_arguments
 from costmodel.target import targeting
 from costmodel.types import Config
 from costmodel.types import Pick
@@ -58,6 +59,12 @@ def _pick_for(arguments: argparse.Namespace) -> tuple[Any, Hardware, Pick]:
     specs = [parse_argument(text) for text in arguments.args]
     provider = _provider(arguments.model)
     kernel = load_kernel(arguments.kernel)
+    lacking = missing_arguments(kernel, len(specs))
+    if lacking:
+        raise BindError(
+            f"{arguments.kernel}: expected arguments for {', '.join(lacking)}, found "
+            "none: give them with --arg, such as --arg 'bf16[4096,4096]'"
+        )
     with targeting(hardware):
         bound = bind(kernel, specs, hardware)
         answer = provider.pick(bound, verify=arguments.verify, top=arguments.top)

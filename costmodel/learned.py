@@ -105,6 +105,11 @@ class LearnedModel:
                 ".ubj file in it"
             )
         trees_path = named.with_suffix(".ubj")
+        if named.suffix not in (".ubj", ".json") and named.is_file():
+            raise ModelNotFoundError(
+                f"expected a model file (.ubj), found {named}: name the .ubj file that "
+                "`costmodel train` wrote"
+            )
         card_path = trees_path.with_suffix(".json")
         try:
             trees = trees_path.read_bytes()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import threading
 import types
 from collections.abc import Callable
@@ -104,6 +105,17 @@ def bind(kernel: Any, specs: Sequence[Argument], hardware: Hardware) -> Any:
         isinstance(arg, torch.Tensor) and arg.device.type != "cuda" for arg in args
     )
     return bound
+
+
+def missing_arguments(kernel: Any, n_given: int) -> list[str]:
+    """Names of the parameters that still need an argument after the first few."""
+    parameters = list(inspect.signature(kernel.fn).parameters.values())
+    return [
+        one.name
+        for one in parameters[n_given:]
+        if one.default is one.empty
+        and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
 
 
 @contextlib.contextmanager

@@ -107,6 +107,13 @@ def _files_of(base: Path) -> dict[str, Path]:
 
 
 def _why_nothing(path: Path) -> str:
+    from costmodel.datasets.store import is_corpus  # PyArrow takes a while to import
+
+    if is_corpus(path):
+        return (
+            f"{path}: expected Helion autotune logs, found a corpus: this is a corpus "
+            "already, which `costmodel train` takes as it is"
+        )
     if path.is_dir():
         return (
             f"{path}: expected Helion autotune logs (*.csv with *.meta.jsonl), found "

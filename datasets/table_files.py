@@ -86,7 +86,11 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def _unwritable(directory: Path, error: OSError) -> StoreError:
+    why, advice = f"{error.strerror}", "free space or choose another folder"
+    if isinstance(error, FileExistsError):
+        why, advice = "it is a file", "name a folder"
+    elif isinstance(error, NotADirectoryError):
+        why, advice = "a part of its path is a file", "choose another folder"
     return StoreError(
-        f"{directory}: cannot write the corpus ({error.strerror}): nothing was "
-        "changed; free space or choose another folder"
+        f"{directory}: cannot write the corpus ({why}): nothing was changed; {advice}"
     )

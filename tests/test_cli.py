@@ -138,6 +138,15 @@ def test_an_empty_folder_is_one_line_and_exit_1(
     assert not (tmp_path / "c").exists()
 
 
+def test_a_corpus_is_not_imported_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["import", str(SAMPLE / "add.csv"), "--corpus", "c"]) == 0
+    assert main(["import", "c", "--corpus", "d"]) == 1
+    assert "this is a corpus already" in one_error_line(capsys)
+    assert not Path("d").exists()
+
+
 def test_a_csv_without_meta_cannot_be_imported_and_says_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,7 +178,8 @@ def test_training_on_one_family_is_refused(
         (["pick", "broken.py:kernel", "--arg", "bf16[8,8]"], "broken.py"),
         (["pick", "kernels.py:double", "--arg", "bf17[8,8]"], "bf17"),
         (["pick", "kernels.py:double", "--arg", "bf16[8,8]", "--gpu", "H900"], "H900"),
-        (["pick", "kernels.py:double"], "double"),
+        (["pick", "kernels.py:double"], "give them with --arg"),
+        (["pick", "kernels.py:double", "--model", "kernels.py"], "found kernels.py"),
         (["pick", "kernels.py:double", "--arg", "bf16[8]", "--model", "no.ubj"], "no"),
     ],
 )

@@ -199,8 +199,10 @@ def test_a_read_only_folder_is_one_clear_line(tmp_path, sample, monkeypatch):
 
 def test_a_path_that_cannot_be_a_folder_is_one_clear_line(tmp_path, sample):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError, match="cannot write the corpus"):
+    with pytest.raises(StoreError, match=r"cannot write the corpus.*path is a file"):
         Corpus.load(tmp_path / "file" / "corpus", create=True).append(sample)
+    with pytest.raises(StoreError, match=r"it is a file.*name a folder"):
+        Corpus.load(tmp_path / "file", create=True).append(sample)
 
 
 # Reading that fails
