@@ -13,8 +13,11 @@ import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 from synthetic import SCHEMA
 from synthetic import make_corpus
 
@@ -30,6 +33,7 @@ from costmodel.training.mlflow_store import CHALLENGER
 from costmodel.training.mlflow_store import CHAMPION
 from costmodel.training.mlflow_store import PREVIOUS
 from costmodel.training.mlflow_store import URI_VARIABLE
+from costmodel.training.mlflow_store import Store
 from costmodel.training.mlflow_store import opened
 from costmodel.training.mlflow_store import tracking_uri
 from costmodel.training.mlflow_store import version_of_alias
@@ -43,6 +47,7 @@ from costmodel.training.recipe import Recipe
 from costmodel.training.run_files import TABLE
 from costmodel.training.run_files import artifact
 from costmodel.training.run_lookup import rows_of
+from costmodel.training.run_lookup import run_named
 from costmodel.training.tracking import track
 from costmodel.training.train import train
 
@@ -259,6 +264,27 @@ def test_compare_reads_runs_by_id_version_and_alias(
     assert "0 better, 0 worse" in capsys.readouterr().out
     assert main(["compare", weak.run_id, "no-such-run"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+class _OtherModels:
+    """A store's client that knows models of other names alone."""
+
+    def get_registered_model(self, name):
+        raise MlflowException("no such model", RESOURCE_DOES_NOT_EXIST)
+
+    def search_registered_models(self):
+        return [SimpleNamespace(name="us")]
+
+
+def test_models_of_another_name_are_named() -> None:
+    store = Store("sqlite:///x", None, _OtherModels())
+    for ask in (
+        lambda: promote(store, NAME),
+        lambda: rollback(store, NAME),
+        lambda: run_named(store, CHAMPION, NAME),
+    ):
+        with pytest.raises((PromotionError, TrackingError), match="--name us"):
+            ask()
 
 
 def test_a_password_in_a_uri_is_not_repeated(monkeypatch) -> None:

@@ -36,6 +36,7 @@ DEFAULT_STORE = "mlruns/mlflow.db"
 CHAMPION = "champion"
 CHALLENGER = "challenger"
 PREVIOUS = "previous-champion"
+_N_NAMED = 5  # registered models that an error lists
 
 
 def tracking_uri(root: Path | str | None = None) -> str:
@@ -153,3 +154,12 @@ def version_of_alias(store: Store, name: str, alias: str) -> Any:
     if alias not in aliases:
         return None
     return store.client.get_model_version(name, str(aliases[alias]))
+
+
+def other_models(store: Store, name: str) -> str:
+    """What to do where no model of this name is registered but others are; else ""."""
+    names = sorted(one.name for one in store.client.search_registered_models())
+    if name in names or not names:
+        return ""
+    listed = ", ".join(names[:_N_NAMED]) + (" and more" if names[_N_NAMED:] else "")
+    return f"registered here is {listed}: --name {names[0]}"

@@ -19,6 +19,7 @@ from costmodel.training.mlflow_store import CHALLENGER
 from costmodel.training.mlflow_store import CHAMPION
 from costmodel.training.mlflow_store import PREVIOUS
 from costmodel.training.mlflow_store import Store
+from costmodel.training.mlflow_store import other_models
 from costmodel.training.mlflow_store import version_of_alias
 from costmodel.training.promote_checks import Check
 from costmodel.training.promote_checks import evaluation_checks
@@ -80,7 +81,7 @@ def promote(
     if challenger is None:
         raise PromotionError(
             f"expected a version of {name} with alias '{CHALLENGER}', found none: "
-            "`costmodel train` makes one"
+            f"{other_models(store, name) or '`costmodel train` makes one'}"
         )
     if champion is not None and champion.version == challenger.version:
         raise PromotionError(
@@ -144,7 +145,8 @@ def rollback(store: Store, name: str, *, dry_run: bool = False) -> tuple[str, st
     if champion is None or before is None:
         raise PromotionError(
             f"expected versions of {name} with aliases '{CHAMPION}' and '{PREVIOUS}', "
-            "found no such pair: nothing was promoted that could be undone"
+            "found no such pair: "
+            f"{other_models(store, name) or 'nothing was promoted that can be undone'}"
         )
     if not dry_run:
         client = store.client

@@ -11,6 +11,7 @@ from costmodel.training.mlflow_store import CHALLENGER
 from costmodel.training.mlflow_store import CHAMPION
 from costmodel.training.mlflow_store import PREVIOUS
 from costmodel.training.mlflow_store import Store
+from costmodel.training.mlflow_store import other_models
 from costmodel.training.mlflow_store import version_of_alias
 from costmodel.training.run_files import TABLE
 from costmodel.training.run_files import artifact
@@ -37,8 +38,10 @@ def run_named(store: Store, text: str, model: str) -> str:
         if at:
             version = version_of_alias(store, name, alias)
             if version is None:
+                others = other_models(store, name) or "`costmodel train` makes one"
                 raise TrackingError(
-                    f"expected a version of {name} with alias '{alias}', found none"
+                    f"expected a version of {name} with alias '{alias}', found none: "
+                    f"{others}"
                 )
             return str(version.run_id)
         if "/" in plain:
