@@ -116,9 +116,9 @@ def class_group(schema: FeatureSchema) -> Callable[[FloatArray], list[str]]:
     dots; "dot" multiplies in a loop what it loads; "mixed" are products that no loop
     pipelines as they are. Those load something narrower than what they multiply (packed
     weights, 8-bit caches), so that operands pass through registers, or multiply outside
-    any loop, so that an accumulator lives for one product only; or their default is held
-    to spill, but in no loop. There our estimate of registers is furthest off, and the
-    worst picks came from there (H200 corpus, 2026-11; design notes say the same of 37
+    any loop, so that an accumulator lives for one product only; or their default is
+    held to spill, but in no loop. There our estimate of registers is furthest off, and
+    the worst picks came from there (H200 corpus, 2026-11; design notes say the same of 37
     other workloads): a default of 255 registers and 8 spilled bytes was held to spill
     70 registers, and one that was held to spill 168 after its loop was 1.14x faster
     than the pick that promised 1.86x. Of 18 defaults that were held to spill in a loop,

@@ -25,7 +25,7 @@ _TIMES = {"d": 10.0, "a": 8.0, "b": 5.0, "e": 12.5, "f": 20.0}
 def _session(
     names: str, *, scale: float = 1.0, failed: str = "", shape: str = "s"
 ) -> LabelledWorkload:
-    """A session that timed configs by name, all slower by a factor; the default is d."""
+    """A session of configs by name, all slower by a factor; d is the default."""
     features = np.zeros((len(names), len(SCHEMA)), dtype=np.float32)
     features[:, SCHEMA.index("proposal_place")] = 16.0
     if "a" in names:
@@ -51,7 +51,9 @@ def _session(
         default_us=10.0 * scale,
         noise_floor_log=0.01,
         harm_floor_log=0.01,
-        configs=tuple(bench_builder.config("x" * (1 + "dabef".index(n))) for n in names),
+        configs=tuple(
+            bench_builder.config("x" * (1 + "dabef".index(n))) for n in names
+        ),
         config_ids=tuple(names),
     )
 
@@ -76,9 +78,7 @@ def _ratios(one: LabelledWorkload) -> dict[str, float]:
 def test_every_config_keeps_its_ratio_whatever_the_session(
     sessions: list[str], scale: float
 ) -> None:
-    [one] = joined(
-        _session(names, scale=scale**i) for i, names in enumerate(sessions)
-    )
+    [one] = joined(_session(names, scale=scale**i) for i, names in enumerate(sessions))
     assert set(one.config_ids) == set("".join(sessions))
     assert len(one.config_ids) == len(set(one.config_ids)) == one.n_rows
     expected = {n: round(float(np.log(_TIMES[n] / 10.0)), 12) for n in one.config_ids}

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +59,7 @@ class Method:
     train: Callable[[Sequence[LabelledWorkload], FeatureSchema, int], Ranker]
 
 
-def _shipped(**changes: float) -> Callable[..., Ranker]:
+def _shipped(**changes: Any) -> Callable[..., Ranker]:
     def train(
         workloads: Sequence[LabelledWorkload], schema: FeatureSchema, seed: int
     ) -> Ranker:
@@ -76,7 +77,7 @@ def _without(pick: Callable[[str], bool]) -> Callable[..., Ranker]:
         workloads: Sequence[LabelledWorkload], schema: FeatureSchema, seed: int
     ) -> Ranker:
         dropped = tuple(i for i, name in enumerate(schema.names) if pick(name))
-        return _shipped(dropped_columns=dropped)(workloads, schema, seed)  # type: ignore[arg-type]
+        return _shipped(dropped_columns=dropped)(workloads, schema, seed)
 
     return train
 
@@ -133,7 +134,8 @@ def _rows(workloads: Sequence[LabelledWorkload]) -> _Rows:
 
 def analytic_log(one: LabelledWorkload) -> Gains:
     """ln(estimated time / the default's estimated time), float64[n]."""
-    return np.log(one.analytic_us / one.analytic_us[one.default_index])
+    ratio = one.analytic_us / one.analytic_us[one.default_index]
+    return np.asarray(np.log(ratio), dtype=np.float64)
 
 
 def _parameters(settings: FitSettings, seed: int, bag: int) -> dict[str, object]:
@@ -203,7 +205,8 @@ def _boosted(
 
 def _grades(data: _Rows) -> Gains:
     """31 for the best of a workload, one less for every 5 % of time."""
-    return np.clip(_MOST_GRADES - np.floor(data.above_log / _GRADE_LOG), 0, None)
+    grades = _MOST_GRADES - np.floor(data.above_log / _GRADE_LOG)
+    return np.asarray(np.clip(grades, 0.0, None), dtype=np.float64)
 
 
 def _clipped(data: _Rows) -> Gains:
