@@ -118,11 +118,11 @@ def class_group(schema: FeatureSchema) -> Callable[[FloatArray], list[str]]:
     weights, 8-bit caches), so that operands pass through registers, or multiply outside
     any loop, so that an accumulator lives for one product only; or their default is
     held to spill, but in no loop. There our estimate of registers is furthest off, and
-    the worst picks came from there (H200 corpus, 2026-11; design notes say the same of 37
-    other workloads): a default of 255 registers and 8 spilled bytes was held to spill
-    70 registers, and one that was held to spill 168 after its loop was 1.14x faster
-    than the pick that promised 1.86x. Of 18 defaults that were held to spill in a loop,
-    17 were slower than the pick.
+    the worst picks came from there (H200 corpus, 2026-11; design notes say the same of
+    37 other workloads): a default of 255 registers and 8 spilled bytes was held to
+    spill 70 registers, and one that was held to spill 168 after its loop was 1.14x
+    faster than the pick that promised 1.86x. Of 18 defaults that were held to spill in
+    a loop, 17 were slower than the pick.
     """
     narrowest = schema.index("w_itemsize_min")
     multiplied = schema.index("w_dot_itemsize")
