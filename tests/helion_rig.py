@@ -222,5 +222,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
         BaseSearch.__init__, "__defaults__", (*defaults[:-1], StubProvider)
     )
     StubProvider.measured.clear()
+    # Providers of other models, which tests before this one may have asked.
+    monkeypatch.setattr("costmodel.process_provider._BY_PATH", {})
     with targeting(load_hardware("H200")), helion_hook.aligned_fakes():
         yield Rig(FakeTensorMode(), tmp_path)
