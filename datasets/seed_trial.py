@@ -41,7 +41,7 @@ WAYS = (OWN, OURS)
 SEEDS = "our_seeds"
 """Column of a plan that holds what mode "seed" plants."""
 
-NEAR = 1.05  # within five per cent of the best: the issue's measure of arriving
+NEAR = 1.05  # within five per cent of the best is near enough to stop
 HEADROOM = 1.10  # less is within the reach of noise and of any search
 
 # Incumbents that are timed again: not those far from where the search ended, whose
