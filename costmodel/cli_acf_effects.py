@@ -25,11 +25,10 @@ from costmodel.acf.toolchain import PtxasTool
 from costmodel.acf.toolchain import find_ptxas
 from costmodel.acf.toolchain import how_to_get
 from costmodel.compiled_facts import CompileStatus
-from costmodel.errors import ArgumentSpecError
+from costmodel.config_argument import parse_config
 from costmodel.errors import NoAcfToolchainError
 from costmodel.hardware import Hardware
 from costmodel.hardware import load_hardware
-from costmodel.types import Config
 
 _WIDTH = 110  # characters; a table in a log must not depend on a terminal
 _SHORT_DIGITS = 12  # of a digest, for people
@@ -83,7 +82,7 @@ def effects(arguments: argparse.Namespace) -> int:
         paths,
         acf_limit_s=arguments.time_limit,
     )
-    configs = [_config(text) for text in arguments.configs]
+    configs = [parse_config(text) for text in arguments.configs]
     if configs:
         with EffectPool(make) as pool:
             found = pool.effects(configs)
@@ -119,19 +118,6 @@ def _meant(
             f"found {tool.version}: {how_to_get(cudas[-1])}"
         )
     return [one for one in usable if one.stage == PTXAS_STAGE][:MOST_ACFS]
-
-
-def _config(text: str) -> Config:
-    try:
-        config = json.loads(text)
-    except ValueError:
-        config = None
-    if not isinstance(config, dict):
-        raise ArgumentSpecError(
-            f"expected --config with a JSON object, found {text!r}: quote it for the "
-            "shell, such as --config '{\"num_warps\": 4}'"
-        )
-    return config
 
 
 def _json(

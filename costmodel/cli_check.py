@@ -13,6 +13,7 @@ from costmodel import compiled_facts
 from costmodel.compile_check import Checked
 from costmodel.compile_check import CompileChecker
 from costmodel.compile_check import is_sound
+from costmodel.config_argument import parse_config
 from costmodel.errors import ArgumentSpecError
 from costmodel.hardware import load_hardware
 from costmodel.types import Config
@@ -26,7 +27,7 @@ def check(arguments: argparse.Namespace) -> int:
     Raises:
         ArgumentSpecError: A config is no JSON object, or there is none.
     """
-    configs: list[Config | None] = [_config(text) for text in arguments.configs]
+    configs: list[Config | None] = [parse_config(text) for text in arguments.configs]
     if arguments.default:
         configs.insert(0, None)
     if not configs:
@@ -63,19 +64,6 @@ def as_json(found: list[Checked], gpu: str) -> dict[str, Any]:
             for one in found
         ],
     }
-
-
-def _config(text: str) -> Config:
-    try:
-        config = json.loads(text)
-    except ValueError:
-        config = None
-    if not isinstance(config, dict):
-        raise ArgumentSpecError(
-            f"expected --config with a JSON object, found {text!r}: quote it for the "
-            "shell, such as --config '{\"num_warps\": 4}'"
-        )
-    return config
 
 
 def _print(found: list[Checked], gpu: str) -> None:

@@ -11,25 +11,22 @@ mean (2026-11).
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from typing import Any
 
 import numpy as np
 
+from costmodel.bagged_trees import BaggedTrees
+from costmodel.bagged_trees import booster_of
+from costmodel.bagged_trees import read_beside
 from costmodel.errors import CorruptRecordError
-from costmodel.errors import ModelNotFoundError
 from costmodel.errors import SchemaMismatchError
 from costmodel.features.compiled import CODE_NAMES
 from costmodel.features.compiled import CODE_SCHEMA_HASH
 from costmodel.types import FloatArray
-
-if TYPE_CHECKING:
-    import xgboost
 
 CODE_CARD_FORMAT = 1
 
@@ -128,14 +125,8 @@ class Opinion:
         )
 
 
-class CodeForest:
-    """Owns the second stage's trees."""
-
-    def __init__(self, booster: xgboost.Booster, n_bags: int, n_trees: int) -> None:
-        booster.set_param({"nthread": 1})
-        self.booster = booster
-        self.n_bags = n_bags
-        self.n_trees = n_trees
+class CodeForest(BaggedTrees):
+    """The second stage's trees."""
 
     def opinion(self, rows: FloatArray, default_row: FloatArray) -> Opinion:
         """Gains of n configs over the default.
@@ -144,17 +135,8 @@ class CodeForest:
             rows: float32[n, len(CODE_NAMES)].
             default_row: float32[len(CODE_NAMES)], of the default itself.
         """
-        both = np.ascontiguousarray(np.vstack([rows, default_row]), np.float32)
-        per_bag = self.n_trees // self.n_bags
-        gains = np.empty((self.n_bags, len(rows)), dtype=np.float32)
-        for bag in range(self.n_bags):
-            slowdown = self.booster.inplace_predict(
-                both,
-                iteration_range=(bag * per_bag, (bag + 1) * per_bag),
-                predict_type="margin",
-                validate_features=False,
-            )
-            gains[bag] = slowdown[-1] - slowdown[:-1]
+        slowdown = self.by_bag(np.vstack([rows, default_row]))
+        gains = slowdown[:, -1:] - slowdown[:, :-1]
         same = (rows == default_row).all(axis=1)
         gains[:, same] = 0.0
         return Opinion(gains.mean(axis=0), gains.std(axis=0))
@@ -186,19 +168,12 @@ class CodeModel:
             CorruptRecordError: Damaged.
         """
         trees_path = code_model_path(first_stage)
-        try:
-            trees = trees_path.read_bytes()
-            card_text = trees_path.with_suffix(".json").read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ModelNotFoundError(
-                f"expected a second-stage model at {trees_path} with its card, found "
-                f"none ({error}): train on a corpus with compiled configs"
-            ) from error
-        card = CodeCard.from_json(card_text)
-        if hashlib.sha256(trees).hexdigest() != card.booster_sha256:
-            raise CorruptRecordError(
-                f"{trees_path}: the trees are not those of the card: publish again"
-            )
+        trees, card = read_beside(
+            trees_path,
+            "second-stage model",
+            "train on a corpus with compiled configs",
+            CodeCard.from_json,
+        )
         if card.code_schema_hash != CODE_SCHEMA_HASH:
             raise SchemaMismatchError(
                 f"{trees_path}: expected code features {CODE_SCHEMA_HASH}, found "
@@ -209,18 +184,5 @@ class CodeModel:
                 f"{trees_path}: made for first stage {card.first_stage}, found "
                 f"{first_stage_id}: train again"
             )
-        import xgboost
-
-        booster = xgboost.Booster()
-        try:
-            booster.load_model(bytearray(trees))
-        except xgboost.core.XGBoostError as error:
-            raise CorruptRecordError(
-                f"{trees_path}: xgboost cannot read it: publish the model again"
-            ) from error
-        if booster.num_features() != len(CODE_NAMES):
-            raise SchemaMismatchError(
-                f"{trees_path}: expected {len(CODE_NAMES)} features, found "
-                f"{booster.num_features()}: train again"
-            )
+        booster = booster_of(trees, trees_path, len(CODE_NAMES))
         return cls(CodeForest(booster, card.n_bags, card.n_trees), card)

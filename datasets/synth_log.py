@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 
 from costmodel.arguments import contiguous_strides
+from costmodel.datasets.csv_layouts import HEADERS
 from costmodel.datasets.record import Attempt
 from costmodel.datasets.record import DefaultSource
 from costmodel.datasets.record import RecordedRun
@@ -23,16 +24,7 @@ from costmodel.datasets.synth import SyntheticRun
 from costmodel.features.canonical import config_id
 from costmodel.types import Config
 
-_HEADER = (
-    "run_id",
-    "timestamp_s",
-    "config_id",
-    "generation",
-    "status",
-    "perf_ms",
-    "compile_time_s",
-    "config",
-)
+_HEADER = HEADERS["run_id"]
 _STEP_S = 0.5  # between two attempts of a log's clock
 _COMPILE_S = "0.25"
 # What the log says it is of, so that nobody takes it for a measurement.

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import xgboost
 
 from costmodel.acf.pair_model import PairCard
 from costmodel.acf.pair_model import PairForest
@@ -25,9 +24,9 @@ from costmodel.datasets.split import leave_one_group_out
 from costmodel.features.acf_effects import ACF_SCHEMA_HASH
 from costmodel.features.acf_effects import N_DIFFERENCES
 from costmodel.training.acf_rows import RecordedPairs
+from costmodel.training.bagged_fit import fit_bags
 from costmodel.training.calibrate import CalibrationPoint
 from costmodel.training.calibrate import margin_of
-from costmodel.training.merge import merged
 from costmodel.training.publish import replace_whole
 from costmodel.types import FloatArray
 
@@ -157,45 +156,9 @@ def fit_pairs(
     pairs: Sequence[RecordedPairs], settings: PairSettings | None = None
 ) -> PairForest:
     """Regression on the slowdown, robust to tails, averaged over bags of runs."""
+    groups = [_with_none(one) for one in pairs]
     settings = settings or PairSettings()
-    parts = []
-    for bag in range(settings.n_bags):
-        rng = np.random.default_rng([settings.seed, bag, 3])
-        heavy = rng.exponential(size=len(pairs)) + 0.25
-        made = [_with_none(one) for one in pairs]
-        weights = np.concatenate(
-            [
-                np.full(len(rows), weight / np.sqrt(len(rows)))
-                for (rows, _), weight in zip(made, heavy, strict=True)
-            ]
-        )
-        data = xgboost.DMatrix(
-            np.ascontiguousarray(np.vstack([rows for rows, _ in made]), np.float32),
-            label=np.concatenate([slow for _, slow in made]),
-            weight=weights / weights.mean(),
-            nthread=1,
-        )
-        booster = xgboost.train(
-            {
-                "objective": "reg:pseudohubererror",
-                "tree_method": "hist",
-                "max_depth": settings.max_depth,
-                "eta": settings.learning_rate,
-                "subsample": settings.row_share,
-                "colsample_bytree": settings.column_share,
-                "min_child_weight": settings.min_child_weight,
-                "base_score": 0.0,
-                "nthread": 1,
-                "seed": settings.seed * 1000 + bag,
-            },
-            data,
-            num_boost_round=settings.n_trees,
-            verbose_eval=False,
-        )
-        parts.append((booster, 1.0))
-    joined = merged(parts, {"acf_schema": ACF_SCHEMA_HASH})
-    n_trees = settings.n_bags * settings.n_trees
-    return PairForest(joined, settings.n_bags, n_trees)
+    return PairForest(*fit_bags(groups, settings, 3, {"acf_schema": ACF_SCHEMA_HASH}))
 
 
 def cross_fit_pairs(

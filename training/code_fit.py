@@ -8,16 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import xgboost
 
 from costmodel.code_model import CodeForest
 from costmodel.datasets.compiled_table import CompiledTable
 from costmodel.features.compiled import CODE_SCHEMA_HASH
 from costmodel.features.compiled import code_matrix
 from costmodel.hardware import match_hardware
+from costmodel.training.bagged_fit import fit_bags
 from costmodel.training.code_settings import CodeSettings
 from costmodel.training.labelled import LabelledWorkload
-from costmodel.training.merge import merged
 from costmodel.types import FloatArray
 
 # Fewer compiled configs than this besides the default say nothing about a ranking.
@@ -96,42 +95,9 @@ def fit_code(
     workloads: Sequence[CodeWorkload], settings: CodeSettings | None = None
 ) -> CodeForest:
     """Fit the second stage: regression on ln(time / default time), robust to tails."""
+    groups = []
+    for one in workloads:
+        slowdown = np.clip(one.log_ratio[one.is_ok], -_CLIP_LOG, _CLIP_LOG)
+        groups.append((one.code[one.is_ok], slowdown))
     settings = settings or CodeSettings()
-    parts = []
-    for bag in range(settings.n_bags):
-        rng = np.random.default_rng([settings.seed, bag, 2])
-        weight = rng.exponential(size=len(workloads)) + 0.25
-        rows, target, share = [], [], []
-        for one, heavy in zip(workloads, weight, strict=True):
-            ok = one.is_ok
-            rows.append(one.code[ok])
-            target.append(np.clip(one.log_ratio[ok], -_CLIP_LOG, _CLIP_LOG))
-            share.append(np.full(int(ok.sum()), heavy / np.sqrt(max(1, ok.sum()))))
-        weights = np.concatenate(share)
-        data = xgboost.DMatrix(
-            np.ascontiguousarray(np.concatenate(rows), np.float32),
-            label=np.concatenate(target),
-            weight=weights / weights.mean(),
-            nthread=1,
-        )
-        booster = xgboost.train(
-            {
-                "objective": "reg:pseudohubererror",
-                "tree_method": "hist",
-                "max_depth": settings.max_depth,
-                "eta": settings.learning_rate,
-                "subsample": settings.row_share,
-                "colsample_bytree": settings.column_share,
-                "min_child_weight": settings.min_child_weight,
-                "base_score": 0.0,
-                "nthread": 1,
-                "seed": settings.seed * 1000 + bag,
-            },
-            data,
-            num_boost_round=settings.n_trees,
-            verbose_eval=False,
-        )
-        parts.append((booster, 1.0))
-    n_trees = settings.n_bags * settings.n_trees
-    joined = merged(parts, {"code_schema": CODE_SCHEMA_HASH})
-    return CodeForest(joined, settings.n_bags, n_trees)
+    return CodeForest(*fit_bags(groups, settings, 2, {"code_schema": CODE_SCHEMA_HASH}))

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from dataclasses import dataclass
 from dataclasses import field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +117,44 @@ def fit(
     Raises:
         NotEnoughDataError: No workload to learn from.
     """
+    grower = _InMemory(workloads, layout, settings, held_out)
+    return grown(workloads, layout, settings, schema_hash, grower)
+
+
+class Grower(Protocol):
+    """Makes the examples of one fit, and grows trees on them."""
+
+    def pairs(
+        self, bag: int, weight: npt.NDArray[np.float64], rng: np.random.Generator
+    ) -> tuple[xgboost.Booster, Curves]:
+        """A bag's pair trees, and how their error fell; float64[n_workloads]."""
+
+    def regression(self, bag: int, weight: npt.NDArray[np.float64]) -> xgboost.Booster:
+        """A bag's regression trees."""
+
+    def validity(self, weight: npt.NDArray[np.float64]) -> xgboost.Booster:
+        """The validity trees."""
+
+
+def grown(
+    workloads: Sequence[LabelledWorkload],
+    layout: RowLayout,
+    settings: FitSettings,
+    schema_hash: str,
+    grower: Grower,
+) -> tuple[Forest, Curves]:
+    """Bags of pair and regression trees in turn, then validity's, as one forest.
+
+    Args:
+        workloads: As of `fit`.
+        layout: As of `fit`.
+        settings: As of `fit`.
+        schema_hash: As of `fit`.
+        grower: Who grows the trees.
+
+    Raises:
+        NotEnoughDataError: No workload to learn from.
+    """
     if not workloads:
         raise NotEnoughDataError(
             "expected at least one workload with a measured default, found none: "
@@ -127,30 +166,50 @@ def fit(
     for bag in range(settings.n_bags):
         rng = np.random.default_rng([settings.seed, bag])
         weight = (rng.exponential(size=len(workloads)) + 0.25) * own_weight
-        n_references = n_references_of(workloads, settings)
-        pairs = pair_examples(workloads, layout, weight, n_references, rng)
-        watched = _watched(held_out, layout, settings) if bag == 0 else None
-        pair_booster, bag_curves = _boost(pairs, settings, bag, watched, held_out)
+        pair_booster, bag_curves = grower.pairs(bag, weight, rng)
         curves = bag_curves if bag == 0 else curves
-        plain = regression_examples(workloads, weight)
-        plain_booster, _ = _boost(plain, settings, bag)
+        plain_booster = grower.regression(bag, weight)
         parts.append((pair_booster, settings.pair_share / settings.n_bags))
         parts.append((plain_booster, (1.0 - settings.pair_share) / settings.n_bags))
-    parts.append((_boost_validity(workloads, own_weight, settings), 1.0))
-    return joined(parts, layout, settings, schema_hash), curves
-
-
-def joined(
-    parts: Sequence[tuple[xgboost.Booster, float]],
-    layout: RowLayout,
-    settings: FitSettings,
-    schema_hash: str,
-) -> Forest:
-    """One forest of the bags' pair and regression trees in turn, and validity's."""
+    parts.append((grower.validity(own_weight), 1.0))
     n_rank_trees = 2 * settings.n_bags * settings.n_trees
     booster = merged(parts, {"schema": schema_hash, "n_rank_trees": str(n_rank_trees)})
     n_trees = n_rank_trees + settings.n_validity_trees
-    return Forest(booster, layout, settings.n_bags, n_rank_trees, n_trees)
+    forest = Forest(booster, layout, settings.n_bags, n_rank_trees, n_trees)
+    return forest, curves
+
+
+class _InMemory:
+    """A `Grower` that holds all examples of a bag at once."""
+
+    def __init__(
+        self,
+        workloads: Sequence[LabelledWorkload],
+        layout: RowLayout,
+        settings: FitSettings,
+        held_out: Sequence[LabelledWorkload],
+    ) -> None:
+        self._workloads = workloads
+        self._layout = layout
+        self._settings = settings
+        self._held_out = held_out
+
+    def pairs(
+        self, bag: int, weight: npt.NDArray[np.float64], rng: np.random.Generator
+    ) -> tuple[xgboost.Booster, Curves]:
+        n_references = n_references_of(self._workloads, self._settings)
+        pairs = pair_examples(self._workloads, self._layout, weight, n_references, rng)
+        if bag:
+            return _boost(pairs, self._settings, bag)
+        watched = _watched(self._held_out, self._layout, self._settings)
+        return _boost(pairs, self._settings, bag, watched, self._held_out)
+
+    def regression(self, bag: int, weight: npt.NDArray[np.float64]) -> xgboost.Booster:
+        plain = regression_examples(self._workloads, weight)
+        return _boost(plain, self._settings, bag)[0]
+
+    def validity(self, weight: npt.NDArray[np.float64]) -> xgboost.Booster:
+        return _boost_validity(self._workloads, weight, self._settings)
 
 
 def n_references_of(

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import xgboost
 
-from costmodel.errors import NotEnoughDataError
 from costmodel.forest import Forest
 from costmodel.layout import RowLayout
 from costmodel.training.engine import Engine
@@ -20,7 +20,7 @@ from costmodel.training.engine import History
 from costmodel.training.fit import Curves
 from costmodel.training.fit import FitSettings
 from costmodel.training.fit import fit
-from costmodel.training.fit import joined
+from costmodel.training.fit import grown
 from costmodel.training.fit import n_references_of
 from costmodel.training.fit import rank_parameters
 from costmodel.training.fit import validity_parameters
@@ -88,48 +88,61 @@ class ByEngine:
         held_out: Sequence[LabelledWorkload] = (),
     ) -> tuple[Forest, Curves]:
         """See `fit.fit`."""
-        if not workloads:
-            raise NotEnoughDataError(
-                "expected at least one workload with a measured default, found none: "
-                "import logs first"
-            )
-        parts: list[tuple[xgboost.Booster, float]] = []
-        curves = Curves()
-        own_weight = np.array([one.weight for one in workloads])
-        for bag in range(settings.n_bags):
-            rng = np.random.default_rng([settings.seed, bag])
-            weight = (rng.exponential(size=len(workloads)) + 0.25) * own_weight
-            n_references = n_references_of(workloads, settings)
-            pairs = ask(Kind.PAIRS, workloads, weight, layout, n_references, rng)
-            watched = _watched(held_out, layout, settings) if bag == 0 else None
-            pair_booster, history = self._rank(pairs, settings, bag, watched)
-            curves = _curves(history) if bag == 0 else curves
-            plain = ask(Kind.REGRESSION, workloads, weight, layout)
-            plain_booster, _ = self._rank(plain, settings, bag)
-            parts.append((pair_booster, settings.pair_share / settings.n_bags))
-            share = (1.0 - settings.pair_share) / settings.n_bags
-            parts.append((plain_booster, share))
-        validity, _ = self._engine.boost(
-            ask(Kind.VALIDITY, workloads, own_weight, layout),
-            validity_parameters(settings),
-            settings.n_validity_trees,
-            settings.dropped_columns,
+        grower = _Asked(self._engine, workloads, layout, settings, held_out)
+        return grown(workloads, layout, settings, schema_hash, grower)
+
+
+class _Asked:
+    """A `Grower` that hands questions to an engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        workloads: Sequence[LabelledWorkload],
+        layout: RowLayout,
+        settings: FitSettings,
+        held_out: Sequence[LabelledWorkload],
+    ) -> None:
+        self._engine = engine
+        self._workloads = workloads
+        self._layout = layout
+        self._settings = settings
+        self._held_out = held_out
+
+    def pairs(
+        self, bag: int, weight: npt.NDArray[np.float64], rng: np.random.Generator
+    ) -> tuple[xgboost.Booster, Curves]:
+        n_references = n_references_of(self._workloads, self._settings)
+        pairs = ask(
+            Kind.PAIRS, self._workloads, weight, self._layout, n_references, rng
         )
-        parts.append((validity, 1.0))
-        return joined(parts, layout, settings, schema_hash), curves
+        watched = None
+        if bag == 0:
+            watched = _watched(self._held_out, self._layout, self._settings)
+        booster, history = self._rank(pairs, bag, watched)
+        return booster, _curves(history)
+
+    def regression(self, bag: int, weight: npt.NDArray[np.float64]) -> xgboost.Booster:
+        plain = ask(Kind.REGRESSION, self._workloads, weight, self._layout)
+        return self._rank(plain, bag)[0]
+
+    def validity(self, weight: npt.NDArray[np.float64]) -> xgboost.Booster:
+        booster, _ = self._engine.boost(
+            ask(Kind.VALIDITY, self._workloads, weight, self._layout),
+            validity_parameters(self._settings),
+            self._settings.n_validity_trees,
+            self._settings.dropped_columns,
+        )
+        return booster
 
     def _rank(
-        self,
-        question: Question,
-        settings: FitSettings,
-        bag: int,
-        watched: Question | None = None,
+        self, question: Question, bag: int, watched: Question | None = None
     ) -> tuple[xgboost.Booster, History]:
         return self._engine.boost(
             question,
-            rank_parameters(settings, bag, question.n_examples),
-            settings.n_trees,
-            settings.dropped_columns,
+            rank_parameters(self._settings, bag, question.n_examples),
+            self._settings.n_trees,
+            self._settings.dropped_columns,
             watched,
         )
 

@@ -159,7 +159,7 @@ def _judge_one(
         RANDOM: [(one[0], one) for one in baselines.random_rankings(workload, layout)],
     }
     outcomes = {
-        method: tuple(_outcome(workload, pick, order) for pick, order in choices)
+        method: tuple(outcome_of(workload, pick, order) for pick, order in choices)
         for method, choices in picks.items()
     }
     return JudgedWorkload(workload, choice, outcomes)
@@ -210,7 +210,8 @@ def _without(order: Sequence[int], index: int) -> tuple[int, ...]:
     return tuple(i for i in order if i != index)
 
 
-def _outcome(workload: LabelledWorkload, pick: int, order: Sequence[int]) -> Outcome:
+def outcome_of(workload: LabelledWorkload, pick: int, order: Sequence[int]) -> Outcome:
+    """What a pick and its ranking did to a workload, as it was measured."""
     return outcome(
         workload.log_ratio,
         workload.is_ok,

@@ -22,10 +22,10 @@ from costmodel.training.eval_table import Row
 from costmodel.training.eval_table import evaluation_rows
 from costmodel.training.judge import choice_of
 from costmodel.training.judge import judge
+from costmodel.training.judge import outcome_of
 from costmodel.training.judge import ungated_pick
 from costmodel.training.labelled import LabelledWorkload
 from costmodel.training.metrics import Outcome
-from costmodel.training.metrics import outcome
 from costmodel.training.recipe import Recipe
 from costmodel.training.tune_folds import Search
 
@@ -125,26 +125,14 @@ def _ungated(one: HeldOutPrediction) -> tuple[LabelledWorkload, float]:
     workload = one.workload
     keys = [canonical_text(config) for config in workload.configs]
     pick, order = ungated_pick(one, keys)
-    return workload, float(np.log1p(_outcome(workload, pick, order).regret))
+    return workload, float(np.log1p(outcome_of(workload, pick, order).regret))
 
 
 def _gated(
     one: HeldOutPrediction, result: FoldResult, schema: FeatureSchema
 ) -> Outcome:
     choice = choice_of(one, result.gate, schema)
-    return _outcome(one.workload, choice.index, choice.order)
-
-
-def _outcome(workload: LabelledWorkload, pick: int, order: Sequence[int]) -> Outcome:
-    return outcome(
-        workload.log_ratio,
-        workload.is_ok,
-        workload.default_index,
-        pick,
-        order,
-        workload.noise_floor_log,
-        workload.harm_floor_log,
-    )
+    return outcome_of(one.workload, choice.index, choice.order)
 
 
 def _by_kernel(

@@ -8,12 +8,10 @@ kernel's or a control file's name, so a file it has not seen is judged by what i
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from typing import Any
 
 import numpy as np
@@ -22,9 +20,11 @@ from costmodel.acf.choice import PairBound
 from costmodel.acf.choice import effect_facts
 from costmodel.acf.effects import Effect
 from costmodel.acf.effects import Verdict
+from costmodel.bagged_trees import BaggedTrees
+from costmodel.bagged_trees import booster_of
+from costmodel.bagged_trees import read_beside
 from costmodel.code_model import Opinion
 from costmodel.errors import CorruptRecordError
-from costmodel.errors import ModelNotFoundError
 from costmodel.errors import SchemaMismatchError
 from costmodel.features.acf_effects import ACF_NAMES
 from costmodel.features.acf_effects import ACF_SCHEMA_HASH
@@ -32,9 +32,6 @@ from costmodel.features.acf_effects import N_DIFFERENCES
 from costmodel.features.acf_effects import effect_matrix
 from costmodel.hardware import Hardware
 from costmodel.types import FloatArray
-
-if TYPE_CHECKING:
-    import xgboost
 
 PAIR_CARD_FORMAT = 1
 
@@ -105,14 +102,8 @@ class PairCard:
             ) from error
 
 
-class PairForest:
-    """Owns the trees."""
-
-    def __init__(self, booster: xgboost.Booster, n_bags: int, n_trees: int) -> None:
-        booster.set_param({"nthread": 1})
-        self.booster = booster
-        self.n_bags = n_bags
-        self.n_trees = n_trees
+class PairForest(BaggedTrees):
+    """The trees of a model of pairs."""
 
     def opinion(self, rows: FloatArray) -> Opinion:
         """Gains of n pairs over the same configs without a control file.
@@ -123,17 +114,8 @@ class PairForest:
         # The config itself: no difference, and the same code without the file.
         none = rows.copy()
         none[:, :N_DIFFERENCES] = 0.0
-        both = np.ascontiguousarray(np.vstack([rows, none]), np.float32)
-        per_bag = self.n_trees // self.n_bags
-        gains = np.empty((self.n_bags, len(rows)), dtype=np.float32)
-        for bag in range(self.n_bags):
-            slowdown = self.booster.inplace_predict(
-                both,
-                iteration_range=(bag * per_bag, (bag + 1) * per_bag),
-                predict_type="margin",
-                validate_features=False,
-            )
-            gains[bag] = slowdown[len(rows) :] - slowdown[: len(rows)]
+        slowdown = self.by_bag(np.vstack([rows, none]))
+        gains = slowdown[:, len(rows) :] - slowdown[:, : len(rows)]
         return Opinion(gains.mean(axis=0), gains.std(axis=0))
 
 
@@ -163,38 +145,18 @@ class PairModel:
             CorruptRecordError: Damaged.
         """
         trees_path = pair_model_path(first_stage)
-        try:
-            trees = trees_path.read_bytes()
-            card_text = trees_path.with_suffix(".json").read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ModelNotFoundError(
-                f"expected a model of control files at {trees_path} with its card, "
-                f"found none ({error}): train on logs with control files"
-            ) from error
-        card = PairCard.from_json(card_text)
-        if hashlib.sha256(trees).hexdigest() != card.booster_sha256:
-            raise CorruptRecordError(
-                f"{trees_path}: the trees are not those of the card: publish again"
-            )
+        trees, card = read_beside(
+            trees_path,
+            "model of control files",
+            "train on logs with control files",
+            PairCard.from_json,
+        )
         if card.acf_schema_hash != ACF_SCHEMA_HASH:
             raise SchemaMismatchError(
                 f"{trees_path}: expected effect features {ACF_SCHEMA_HASH}, found "
                 f"{card.acf_schema_hash}: train again"
             )
-        import xgboost
-
-        booster = xgboost.Booster()
-        try:
-            booster.load_model(bytearray(trees))
-        except xgboost.core.XGBoostError as error:
-            raise CorruptRecordError(
-                f"{trees_path}: xgboost cannot read it: publish the model again"
-            ) from error
-        if booster.num_features() != len(ACF_NAMES):
-            raise SchemaMismatchError(
-                f"{trees_path}: expected {len(ACF_NAMES)} features, found "
-                f"{booster.num_features()}: train again"
-            )
+        booster = booster_of(trees, trees_path, len(ACF_NAMES))
         return cls(PairForest(booster, card.n_bags, card.n_trees), card)
 
     def bounds(

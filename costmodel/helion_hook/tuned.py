@@ -196,7 +196,7 @@ def _lookup_class() -> Any:
         """Stands where a cache expects a search; it never searches."""
 
         def _autotune(self) -> Any:
-            raise NotImplementedError("a look-up does not search")
+            raise AssertionError("whoever holds a look-up only reads its cache")
 
     return Lookup
 
