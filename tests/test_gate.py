@@ -22,7 +22,9 @@ from costmodel.gate import ranked
 from costmodel.training.calibrate import PRIOR_MARGIN_LOG
 from costmodel.training.calibrate import SHIPPED_LIMITS
 from costmodel.training.calibrate import CalibrationPoint
+from costmodel.training.calibrate import GateLimits
 from costmodel.training.calibrate import broken_promise_bound
+from costmodel.training.calibrate import disaster_scale
 from costmodel.training.calibrate import margin_of
 from costmodel.training.calibrate import smallest_safe_margin
 from costmodel.training.fit import FitSettings
@@ -232,6 +234,22 @@ def test_a_margin_keeps_its_promise(pairs, more) -> None:
     assert not any(point.is_disaster for point in passed)
     assert sum(point.is_harm for point in passed) <= 0.03 * n
     assert margin_of(points, n, 0.08) >= margin
+
+
+def test_a_margin_lies_beyond_the_worst_by_the_scale_of_disasters() -> None:
+    kept = [_point(0.3, 0.3)] * 60
+    bad = [_point(0.05, -0.5), _point(0.15, -0.2)]
+    assert disaster_scale(kept) == 0.0
+    assert disaster_scale([*kept, *bad]) == pytest.approx(0.1)
+    # Harm that is no disaster has no scale: a share of it is allowed.
+    assert disaster_scale([*kept, _point(0.2, -0.04)]) == 0.0
+
+    def margin(points, tail_scales: float) -> float:
+        return margin_of(points, 62, 0.08, GateLimits(tail_scales=tail_scales))
+
+    for points in (kept, [*kept, *bad]):
+        added = margin(points, 2.0) - margin(points, 0.0)
+        assert added == pytest.approx(2.0 * disaster_scale(points))
 
 
 @pytest.fixture(scope="module")

@@ -37,6 +37,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "gate.min_valid_probability": _SHARE,
     "gate.min_outside_limit": _SHARE,
     "gate.max_outside_limit": _SHARE,
+    "gate.tail_scales": (0.0, 100.0),
     "gate.prior_workloads": (1e-6, math.inf),
     "bounds.max_harm_share": _SHARE,
     "bounds.max_class_harm_share": _SHARE,
