@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from typing import Any
-from typing import NamedTuple
 from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +29,10 @@ from costmodel.heuristics.accuracy import keeps_sums_exact
 from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.listed import with_list
 from costmodel.heuristics.read_facts import read_facts
-from costmodel.moves import Move
 from costmodel.moves import Mover
 from costmodel.moves import Tried
-from costmodel.moves import moves_around
-from costmodel.moves import words_of
+from costmodel.moves import made
+from costmodel.moves import nothing_shared
 from costmodel.types import Candidate
 from costmodel.types import CandidateOrigin
 from costmodel.types import Config
@@ -104,22 +103,18 @@ def make_candidates(
     )
     wanted = int(_MOVES_PER_CANDIDATE * max(0, limit - len(pool.kept)))
     moved = pool.new_ones(_moved(centres, facts, space, keys, wanted))
+    keys.know_tokens([(one[3][0], one[0]) for one in moved])
     # Whoever asked for candidates asks for their features next.
     with contextlib.suppress(UnreadableKernelError):
         kept = [one.config for one in pool.kept]
-        extractor.remember([*kept, *(one.config for one in moved)])
-    fits = _usable(extractor, facts, [one.config for one in moved])
+        extractor.remember([*kept, *(one[0] for one in moved)])
+    fits = _usable(extractor, facts, [one[0] for one in moved])
     pool.add_diverse([one for one, ok in zip(moved, fits, strict=True) if ok])
     return pool.kept
 
 
-class _Moved(NamedTuple):
-    """A move that was made; its reason is only put in words if it is kept."""
-
-    config: Config
-    centre: str
-    move: Move
-    tried: Tried
+_Moved: TypeAlias = tuple[Config, str, Mover, Tried]
+"""A move that was made, and around what; only if it is kept are its words asked for."""
 
 
 class _Pool:
@@ -139,13 +134,14 @@ class _Pool:
         self._seen.add(token)
         self.kept.append(candidate)
 
-    def new_ones(self, tried: Iterable[tuple[Tried, str, Move]]) -> list[_Moved]:
+    def new_ones(self, tried: Iterable[tuple[Tried, str, Mover]]) -> list[_Moved]:
         """Make those whose program is none of the kept, each program once."""
         found: dict[tuple[Any, ...], _Moved] = {}
-        for one, centre, move in tried:
-            token = one.token
-            if token not in self._seen and token not in found:
-                found[token] = _Moved(one.config(), centre, move, one)
+        seen = self._seen
+        for one, centre, mover in tried:
+            token = one[0]
+            if token not in seen and token not in found:
+                found[token] = (made(one), centre, mover, one)
         return list(found.values())
 
     def add_diverse(self, moved: Sequence[_Moved]) -> None:
@@ -158,17 +154,19 @@ class _Pool:
         early: list[_Moved] = []
         late: list[_Moved] = []
         for one in moved:
+            _token, _base, blocks, num_warps, _stages, _move = one[3]
             # Movers share equal lists, so that a list's identity stands for its tile.
-            tile = (id(one.tried.blocks), one.tried.num_warps)
+            tile = (id(blocks), num_warps)
             count = counts.get(tile, 0)
             if count >= _MOST_ALIKE:
                 late.append(one)
             else:
                 early.append(one)
                 counts[tile] = count + 1
-        for one in [*early, *late][: max(0, self._limit - len(self.kept))]:
-            words = f"around {one.centre}: {words_of(one.move)}"
-            self.kept.append(Candidate(one.config, CandidateOrigin.MOVE, words))
+        room = max(0, self._limit - len(self.kept))
+        for config, centre, mover, tried in [*early, *late][:room]:
+            words = f"around {centre}: {mover.words_of(tried[5])}"
+            self.kept.append(Candidate(config, CandidateOrigin.MOVE, words))
 
 
 def _centres(
@@ -200,25 +198,26 @@ def _moved(
     space: ConfigSpace,
     keys: EffectiveKeys,
     wanted: int,
-) -> Iterator[tuple[Tried, str, Move]]:
+) -> Iterator[tuple[Tried, str, Mover]]:
     """Moves around all centres in turn; the default's come twice as often."""
-    shared: dict[str, Any] = {}
-    streams = [
-        (Mover(config, shared), name, moves_around(config, facts, space))
-        for config, name in centres
-    ]
+    shared = nothing_shared()
+    streams = []
+    for config, name in centres:
+        mover = Mover(config, shared)
+        mover.know_steps(facts, space)
+        streams.append((mover.tried(mover.moves(), keys), name, mover))
     turns = [streams[0], *streams] if streams else []
-    made = 0
-    while turns and made < wanted:
+    n_tried = 0
+    while turns and n_tried < wanted:
         for stream in list(turns):
-            mover, name, moves = stream
-            move = next(moves, None)
-            if move is None:
+            tries, name, mover = stream
+            one = next(tries, None)
+            if one is None:
                 turns = [other for other in turns if other is not stream]
                 continue
-            yield mover.tried(move, keys), name, move
-            made += 1
-            if made >= wanted:
+            yield one, name, mover
+            n_tried += 1
+            if n_tried >= wanted:
                 return
 
 

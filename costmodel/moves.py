@@ -9,7 +9,6 @@ heuristics never set, and a move is a few of them together.
 
 from __future__ import annotations
 
-import enum
 import functools
 import itertools
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from costmodel.features.effective import EffectiveKeys
 from costmodel.features.effective import Structure
 from costmodel.features.effective import Tile
 from costmodel.heuristics.facts import Facts
+from costmodel.steps import KnownSteps
 from costmodel.steps import Step
 from costmodel.steps import structural_steps
 from costmodel.steps import tile_steps
@@ -30,40 +30,59 @@ from costmodel.types import Config
 
 _ABSENT = object()
 
+Places: TypeAlias = tuple[int, ...]
+"""Steps of one list, by their place in it."""
 
-Move: TypeAlias = tuple[Step, ...]
-"""Steps together, of different knobs."""
+Token: TypeAlias = tuple[Any, ...]
+"""Equal for configs that make one program."""
+
+Move: TypeAlias = tuple[Places, Places]
+"""Steps together, of different knobs: of the tile, and of all else."""
 
 
-def words_of(move: Move) -> str:
-    """All that a move changes, for people."""
-    return ", ".join([step.words for step in move])
+Tried: TypeAlias = tuple[Token, Config, Any, Any, Any, Move]
+"""What a move would make of a config, a plain tuple since there are hundreds: the token
+of its program, the config without the tile's changes, its block sizes (None in a kernel
+without them), warps, stages, and the move."""
 
 
-class Tried(NamedTuple):
-    """What a move would make of a config.
+def made(tried: Tried) -> Config:
+    """The config that a tried move makes."""
+    _token, base, blocks, num_warps, num_stages, _move = tried
+    config = base.copy()
+    if blocks is not None:
+        config["block_sizes"] = blocks
+    config["num_warps"], config["num_stages"] = num_warps, num_stages
+    return config
 
-    Attributes:
-        token: Of its program.
-        base: The config without the tile's changes.
-        blocks: Its block sizes, or None in a kernel without them.
-        num_warps: Its warps.
-        num_stages: Its stages.
-    """
 
-    token: tuple[Any, ...]
-    base: Config
+class _OfTile(NamedTuple):
+    """What some tile steps make: numbers of the tile, and steps that change others."""
+
     blocks: Any
+    tile: Tile
     num_warps: Any
     num_stages: Any
+    others: Places
 
-    def config(self) -> Config:
-        """Make it."""
-        made = self.base.copy()
-        if self.blocks is not None:
-            made["block_sizes"] = self.blocks
-        made["num_warps"], made["num_stages"] = self.num_warps, self.num_stages
-        return made
+
+class Shared(NamedTuple):
+    """What movers around several configs of one kernel have in common.
+
+    Attributes:
+        lists: Lists by their text.
+        steps: Structural steps by the values that they depend on.
+        made: What a step alone makes, by its identity.
+    """
+
+    lists: dict[str, Any]
+    steps: KnownSteps
+    made: dict[int, dict[str, Any]]
+
+
+def nothing_shared() -> Shared:
+    """For the first of some movers."""
+    return Shared({}, {}, {})
 
 
 class Mover:
@@ -76,67 +95,100 @@ class Mover:
 
     Args:
         config: A full config.
-        shared: Lists by their text; movers around several configs may share them.
+        shared: Of all movers of one kernel, which must live while any of them does.
+        tile: Steps that change the tile.
+        structure: Steps that change all else.
     """
 
-    def __init__(self, config: Config, shared: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        shared: Shared,
+        tile: Sequence[Step] = (),
+        structure: Sequence[Step] = (),
+    ) -> None:
         self._shared = shared
         self._config = {key: self._one(value) for key, value in config.items()}
-        self._made: dict[int, dict[str, Any]] = {}
-        # By identity of steps, which these keep alive.
-        self._effects: dict[int, tuple[_Part, Any, Step]] = {}
-        self._rests: dict[tuple[int, ...], tuple[Config, Structure]] = {}
-        self._tiles: dict[tuple[tuple[int, int], ...], tuple[Any, Tile]] = {}
+        self._tile, self._structure = tile, structure
+        self._rests: dict[tuple[Places, Places], tuple[Config, Structure]] = {}
+        self._tiles: dict[Places, _OfTile] = {}
+        self._own: Structure | None = None  # of the config itself
 
-    def tried(self, move: Move, keys: EffectiveKeys) -> Tried:
-        """What the move makes, before it is made.
+    def know_steps(self, facts: Facts, space: ConfigSpace) -> None:
+        """Find the steps that its moves may take."""
+        self._tile = tile_steps(self._config, facts, space)
+        self._structure = structural_steps(
+            self._config, facts, space, self._shared.steps
+        )
+
+    def moves(self) -> Iterator[Move]:
+        """Moves, the most promising kinds first and mixed."""
+        return moves_of(self._tile, self._structure)
+
+    def words_of(self, move: Move) -> str:
+        """All that a move changes, for people."""
+        return ", ".join([step.words for step in self._steps(*move)])
+
+    def tried(self, moves: Iterator[Move], keys: EffectiveKeys) -> Iterator[Tried]:
+        """What each move makes, before it is made.
 
         Args:
-            move: Steps of different knobs.
-            keys: Tokens of the kernel's programs; the same at each call.
+            moves: Such as `moves_of` the same steps.
+            keys: Tokens of the kernel's programs.
         """
-        warps, stages = self._config["num_warps"], self._config["num_stages"]
-        slots: tuple[tuple[int, int], ...] = ()
-        rest: tuple[int, ...] = ()
-        effects = self._effects
-        for step in move:
-            place = id(step)
-            effect = effects.get(place)
-            if effect is None:
-                effect = effects[place] = (*_effect_of(step), step)
-            part = effect[0]
-            if part is _Part.BLOCK:
-                slots = (*slots, effect[1])
-            elif part is _Part.WARPS:
-                warps = effect[1]
-            elif part is _Part.STAGES:
-                stages = effect[1]
-            else:
-                rest = (*rest, place)
-        base, structure = self._rests.get(rest) or self._new_rest(rest, keys)
-        blocks, tile = self._tiles.get(slots) or self._new_tile(slots)
-        token = keys.token_of(structure, tile, warps, stages)
-        return Tried(token, base, blocks, warps, stages)
+        tiles, rests = self._tiles, self._rests
+        for move in moves:
+            known = tiles.get(move[0]) or self._new_tile(move[0])
+            blocks, tile, warps, stages, others = known
+            place = others, move[1]
+            base, structure = rests.get(place) or self._new_rest(place, keys)
+            token = keys.token_of(structure, tile, warps, stages)
+            yield token, base, blocks, warps, stages, move
+
+    def _steps(self, of_tile: Places, of_structure: Places) -> list[Step]:
+        steps = [self._tile[place] for place in of_tile]
+        return steps + [self._structure[place] for place in of_structure]
 
     def _new_rest(
-        self, rest: tuple[int, ...], keys: EffectiveKeys
+        self, place: tuple[Places, Places], keys: EffectiveKeys
     ) -> tuple[Config, Structure]:
         """The config with some steps taken that leave the tile alone."""
-        base = self.moved([self._effects[place][2] for place in rest])
-        self._rests[rest] = (base, keys.structure(base))
-        return self._rests[rest]
+        steps = self._steps(*place)
+        base = self.moved(steps)
+        made = self._alone(steps[0]) if len(steps) == 1 else {}
+        if len(made) == 1 and len(base) == len(self._config):
+            (key,) = made
+            if self._own is None:
+                self._own = keys.structure(self._config)
+            structure = keys.structure_beside(self._own, base, key)
+        else:
+            structure = keys.structure(base)
+        self._rests[place] = (base, structure)
+        return self._rests[place]
 
-    def _new_tile(self, slots: tuple[tuple[int, int], ...]) -> tuple[Any, Tile]:
-        """Block sizes with some of them changed, as a list and as a tuple."""
+    def _new_tile(self, places: Places) -> _OfTile:
+        """What some steps of the tile make."""
         blocks = self._config.get("block_sizes")
-        if slots:
-            changed = list(blocks or ())
-            for slot, size in slots:
-                changed[slot] = size
+        warps, stages = self._config["num_warps"], self._config["num_stages"]
+        others: Places = ()
+        changed: list[Any] | None = None
+        for place in places:
+            settings = self._tile[place].settings
+            key, index, value = settings[0]
+            if len(settings) == 1 and key == "block_sizes" and index is not None:
+                changed = list(blocks or ()) if changed is None else changed
+                changed[index] = value
+            elif len(settings) == 1 and key == "num_warps":
+                warps = value
+            elif len(settings) == 1 and key == "num_stages":
+                stages = value
+            else:
+                others = (*others, place)
+        if changed is not None:
             blocks = self._one(changed)
         tile = tuple(blocks) if type(blocks) is list else blocks
-        self._tiles[slots] = (blocks, tile)
-        return self._tiles[slots]
+        self._tiles[places] = _OfTile(blocks, tile, warps, stages, others)
+        return self._tiles[places]
 
     def moved(self, move: Sequence[Step]) -> Config:
         """The config with all steps taken."""
@@ -153,7 +205,7 @@ class Mover:
 
     def _alone(self, step: Step) -> dict[str, Any]:
         """What the step alone makes of the keys it touches."""
-        known = self._made.get(id(step))
+        known = self._shared.made.get(id(step))
         if known is not None:
             return known
         made: dict[str, Any] = {}
@@ -164,36 +216,14 @@ class Mover:
                 made[key] = list(made.get(key, self._config[key]))
                 made[key][index] = value
         made = {key: self._one(value) for key, value in made.items()}
-        self._made[id(step)] = made
+        self._shared.made[id(step)] = made
         return made
 
     def _one(self, value: Any) -> Any:
         """The one list that is equal to this one; anything else as it is."""
         if type(value) is not list:
             return value
-        return self._shared.setdefault(repr(value), value)
-
-
-class _Part(enum.Enum):
-    """What of a config a step changes."""
-
-    BLOCK = enum.auto()
-    WARPS = enum.auto()
-    STAGES = enum.auto()
-    REST = enum.auto()
-
-
-def _effect_of(step: Step) -> tuple[_Part, Any]:
-    """What a step changes, and to what where that is one number of the tile."""
-    if len(step.settings) == 1:
-        key, index, value = step.settings[0]
-        if key == "block_sizes" and index is not None:
-            return _Part.BLOCK, (index, value)
-        if key == "num_warps":
-            return _Part.WARPS, value
-        if key == "num_stages":
-            return _Part.STAGES, value
-    return _Part.REST, None
+        return self._shared.lists.setdefault(repr(value), value)
 
 
 def _merged(current: Any, key: str, step: Step) -> Any:
@@ -209,29 +239,59 @@ def _merged(current: Any, key: str, step: Step) -> Any:
     return current
 
 
-def moves_around(config: Config, facts: Facts, space: ConfigSpace) -> Iterator[Move]:
-    """Moves around one config, the most promising kinds first and mixed.
+def moves_of(tile: Sequence[Step], structure: Sequence[Step]) -> Iterator[Move]:
+    """Moves of some steps, the most promising kinds first and mixed.
 
     Args:
-        config: A full config of the kernel.
-        facts: The kernel.
-        space: Legal values; every step stays within them.
+        tile: What may change the tile.
+        structure: What may change all else.
     """
-    tile = tile_steps(config, facts, space)
-    structure = structural_steps(config, facts, space)
+    numbers: dict[str, int] = {}
+    knobs = [numbers.setdefault(s.knob, len(numbers)) for s in (*tile, *structure)]
+    of_tile, of_structure = tuple(knobs[: len(tile)]), tuple(knobs[len(tile) :])
+    taken = 0
+    for n_moves in _PORTIONS:
+        found = _first_moves(of_tile, of_structure, n_moves)
+        yield from found[taken:]
+        taken = n_moves
+        if len(found) < n_moves:
+            return
+    yield from itertools.islice(_all_moves(of_tile, of_structure), taken, None)
+
+
+# A centre has 50 to 100 moves taken; one that is left when others ran out has more.
+_PORTIONS = (64, 256)
+
+
+@functools.lru_cache(maxsize=256)
+def _first_moves(of_tile: Places, of_structure: Places, n: int) -> tuple[Move, ...]:
+    """The first few, for centres whose steps are about knobs in the same order."""
+    return tuple(itertools.islice(_all_moves(of_tile, of_structure), n))
+
+
+def _all_moves(of_tile: Places, of_structure: Places) -> Iterator[Move]:
+    """All moves.
+
+    Args:
+        of_tile: Number of the knob of each tile step.
+        of_structure: The same of each structural step.
+    """
     kinds = [
-        _combined(tile, 2),
-        _mixed(tile, structure, 1),
-        _combined(tile, 3),
-        _mixed(tile, structure, 2),
-        ((step,) for step in (*structure, *tile)),
-        _combined(structure, 2),
-        _mixed(tile, structure, 3),
+        ((places, ()) for places in _combined(of_tile, 2)),
+        _mixed(of_tile, of_structure, 1),
+        ((places, ()) for places in _combined(of_tile, 3)),
+        _mixed(of_tile, of_structure, 2),
+        itertools.chain(
+            (((), (place,)) for place in range(len(of_structure))),
+            (((place,), ()) for place in range(len(of_tile))),
+        ),
+        (((), places) for places in _combined(of_structure, 2)),
+        _mixed(of_tile, of_structure, 3),
     ]
     return _round_robin(kinds)
 
 
-def _round_robin(kinds: list[Iterator[Move]]) -> Iterator[Move]:
+def _round_robin(kinds: Sequence[Iterator[Move]]) -> Iterator[Move]:
     waiting = list(kinds)
     while waiting:
         still = []
@@ -243,29 +303,24 @@ def _round_robin(kinds: list[Iterator[Move]]) -> Iterator[Move]:
         waiting = still
 
 
-def _combined(steps: list[Step], size: int) -> Iterator[Move]:
+def _combined(knobs: Places, size: int) -> Iterator[Places]:
     """Combinations of steps of different knobs, near the front of the list first."""
-    knobs = [step.knob for step in steps]
-    for indices in _near_first(len(steps), size):
-        if size == 2:  # most of all
-            one, other = indices
-            if knobs[one] != knobs[other]:
-                yield steps[one], steps[other]
-        elif len({knobs[i] for i in indices}) == size:
-            yield tuple([steps[i] for i in indices])
+    for places in _near_first(len(knobs), size):
+        if len({knobs[place] for place in places}) == size:
+            yield places
 
 
 @functools.lru_cache(maxsize=256)
-def _near_first(n: int, size: int) -> tuple[tuple[int, ...], ...]:
+def _near_first(n: int, size: int) -> tuple[Places, ...]:
     """Index combinations by rising sum, then in order."""
     found = itertools.combinations(range(n), size)
     return tuple(sorted(found, key=lambda indices: (sum(indices), indices)))
 
 
-def _mixed(tile: list[Step], structure: list[Step], n_tile: int) -> Iterator[Move]:
+def _mixed(of_tile: Places, of_structure: Places, n_tile: int) -> Iterator[Move]:
     """One structural step with some tile steps."""
-    for move in _combined(tile, n_tile):
-        taken = [step.knob for step in move]
-        for step in structure:
-            if step.knob not in taken:
-                yield (*move, step)
+    for places in _combined(of_tile, n_tile):
+        taken = [of_tile[place] for place in places]
+        for place, knob in enumerate(of_structure):
+            if knob not in taken:
+                yield places, (place,)

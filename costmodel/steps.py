@@ -8,8 +8,9 @@ persistence of programs, eviction. Each stays within the kernel's ConfigSpace.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
+from typing import NamedTuple
 from typing import TypeAlias
 
 from costmodel.config_space import ConfigSpace
@@ -20,8 +21,11 @@ Setting: TypeAlias = tuple[str, int | None, Any]
 """Key, index in its list (None for a scalar or a whole list), new value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+KnownSteps: TypeAlias = dict[tuple[Any, ...], list["Step"]]
+"""Steps by the identity of the values that they depend on."""
+
+
+class Step(NamedTuple):
     """One knob's change, or a few that only make sense together.
 
     Attributes:
@@ -151,14 +155,25 @@ def _tunable_steps(config: Config, space: ConfigSpace) -> list[Step]:
     return steps
 
 
-def structural_steps(config: Config, facts: Facts, space: ConfigSpace) -> list[Step]:
-    """Switches that Helion's heuristics leave alone, where the kernel has them."""
+def structural_steps(
+    config: Config, facts: Facts, space: ConfigSpace, known: KnownSteps
+) -> list[Step]:
+    """Switches that Helion's heuristics leave alone, where the kernel has them.
+
+    Args:
+        config: A full config.
+        facts: The kernel.
+        space: Legal values.
+        known: What this function found for configs of this kernel that still live: the
+            same steps where the values that they depend on are the same objects.
+    """
     steps: list[Step] = []
-    steps += _indexing_steps(config, facts, space)
-    steps += _loop_steps(config, facts, space)
-    steps += _grid_steps(config, space)
-    steps += _persistent_steps(config, facts, space)
-    steps += _eviction_steps(config, facts, space)
+    for find, keys in _STRUCTURAL:
+        place = (keys[0], *[id(config.get(key)) for key in keys])
+        found = known.get(place)
+        if found is None:
+            found = known[place] = find(config, facts, space)
+        steps += found
     return steps
 
 
@@ -230,7 +245,7 @@ def _loop_steps(config: Config, facts: Facts, space: ConfigSpace) -> list[Step]:
     return steps
 
 
-def _grid_steps(config: Config, space: ConfigSpace) -> list[Step]:
+def _grid_steps(config: Config, facts: Facts, space: ConfigSpace) -> list[Step]:
     """Order of programs: along which axis, in which groups."""
     steps = []
     orders = config.get("loop_orders") or []
@@ -307,3 +322,23 @@ def _eviction_steps(config: Config, facts: Facts, space: ConfigSpace) -> list[St
         if settings:
             steps.append(Step(settings, words, "load_eviction_policies", False))
     return steps
+
+
+_STRUCTURAL: tuple[
+    tuple[Callable[[Config, Facts, ConfigSpace], list[Step]], tuple[str, ...]], ...
+] = (
+    (_indexing_steps, ("indexing",)),
+    (
+        _loop_steps,
+        (
+            "range_num_stages",
+            "range_unroll_factors",
+            "range_multi_buffers",
+            "range_flattens",
+        ),
+    ),
+    (_grid_steps, ("loop_orders", "l2_groupings")),
+    (_persistent_steps, ("pid_type", "num_sm_multiplier")),
+    (_eviction_steps, ("load_eviction_policies",)),
+)
+"""Where structural steps come from, and all keys that each of them reads and writes."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from typing import NamedTuple
 from typing import TypeAlias
 
 from costmodel.features.blocks import BlockKind
@@ -85,8 +87,7 @@ Tile: TypeAlias = tuple[int, ...] | None
 """Block sizes, or None in a config without them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Structure:
+class Structure(NamedTuple):
     """What configs have in common that differ only in their tile.
 
     Attributes:
@@ -96,12 +97,14 @@ class Structure:
         codes: Such numbers there, by who is left without, and by whether it pipelines.
         example: One of them; while its values live, no other object can be mistaken
             for one of them.
+        parts: What `code` is the number of, or nothing.
     """
 
     code: int | None
     pipelines: bool
     codes: dict[tuple[tuple[bool, ...], bool], int]
     example: Config
+    parts: tuple[Any, ...]
 
 
 class EffectiveKeys:
@@ -127,6 +130,7 @@ class EffectiveKeys:
         # The same for configs that need not be full, which keep their values alive.
         self._spelled: dict[tuple[Any, ...], Structure] = {}
         self._kept: list[Config] = []
+        self._known: dict[int, tuple[tuple[Any, ...], Config]] = {}
         self._codes: dict[tuple[Any, ...], int] = {}
         self._loops = any(r.kind is RegionKind.LOOP for r in graph.regions.values())
 
@@ -202,8 +206,15 @@ class EffectiveKeys:
             structure, tile, full.get("num_warps"), full.get("num_stages")
         )
 
+    def know_tokens(self, made: Iterable[tuple[tuple[Any, ...], Config]]) -> None:
+        """Say what the tokens of some configs are, which must not change any more."""
+        self._known = {id(one[1]): one for one in made}
+
     def token_of_any(self, config: Config) -> tuple[Any, ...]:
         """The token of a config in any spelling: equal exactly where `key` is."""
+        said = self._known.get(id(config))
+        if said is not None:
+            return said[0]
         values = [value for key, value in config.items() if key not in _TILE_KEYS]
         identity = (*config, *map(id, values))
         known = self._structures.get(identity) or self._spelled.get(identity)
@@ -248,7 +259,9 @@ class EffectiveKeys:
                 full = {**structure.example, "num_stages": num_stages}
                 if tile is not None:
                     full["block_sizes"] = list(tile)
-                code = structure.codes[place] = self._code(self.parts_of_full(full))
+                parts = _without_tile(self.parts_of_full(full))
+                code = self._codes.setdefault(parts, len(self._codes))
+                structure.codes[place] = code
         return code, tile, num_warps, num_stages if structure.pipelines else 1
 
     def _new_structure(self, full: Config) -> Structure:
@@ -256,18 +269,42 @@ class EffectiveKeys:
             "tensor_descriptor" in (full.get("atomic_indexing") or ())
         )
         persistent = full.get("pid_type") in _PERSISTENT
+        parts = () if asks else _without_tile(self.parts_of_full(full))
         return Structure(
-            code=None if asks else self._code(self.parts_of_full(full)),
+            code=None if asks else self._codes.setdefault(parts, len(self._codes)),
             pipelines=self._loops or _rolls(full) or persistent,
             codes={},
             example=full,
+            parts=parts,
         )
 
-    def _code(self, parts: tuple[Any, ...]) -> int:
-        """A number for all of a key but the values that `token` holds itself."""
-        live = [p if p[0] not in _TILE_KEYS else p[0] for p in parts[_N_FIRST_PARTS:]]
-        rest = (*parts[:_STAGES_PART], *parts[_STAGES_PART + 1 : _N_FIRST_PARTS], *live)
-        return self._codes.setdefault(rest, len(self._codes))
+    def structure_beside(self, known: Structure, full: Config, key: str) -> Structure:
+        """The structure of a config that differs from another in one key's value.
+
+        Args:
+            known: Of the other, which spells the same keys.
+            full: The config.
+            key: What differs, beside the tile.
+        """
+        if key in _READ_WITH_OTHERS:
+            return self.structure(full)
+        code, pipelines, _codes, example, parts = known
+        if code is None:
+            return Structure(None, pipelines, {}, full, ())
+        changed = list(parts)
+        if key == "load_eviction_policies":
+            changed[_EVICTIONS_PART] = self._evictions(full, _rolls(full))
+        elif key == "l2_groupings":
+            changed[_GROUPINGS_PART] = self._groupings(full)
+        elif key in _RANGE_NEUTRAL:
+            persistent = full.get("pid_type") in _PERSISTENT
+            changed[_RANGES_PART] = self._ranges(full, False, persistent)
+        else:
+            place = parts.index((key, _frozen(example[key])), _N_FIRST_PARTS - 1)
+            changed[place] = (key, _frozen(full[key]))
+        parts = tuple(changed)
+        code = self._codes.setdefault(parts, len(self._codes))
+        return Structure(code, pipelines, {}, full, parts)
 
     def _evictions(self, full: Config, rolled: bool) -> tuple[str, ...]:
         """Policies of emitted loads."""
@@ -318,11 +355,35 @@ _TILE_KEYS = frozenset({"block_sizes", "num_warps", "num_stages"})
 # Of `parts_of_full`: how many come before the live keys, and which is the stages.
 _N_FIRST_PARTS = 6
 _STAGES_PART = 4
+# The same without the tile and the stages.
+_EVICTIONS_PART = 1
+_RANGES_PART = 3
+_GROUPINGS_PART = 4
+# Keys that decide what others come to, or are in a key only beside others.
+_READ_WITH_OTHERS = frozenset(
+    {
+        "indexing",
+        "atomic_indexing",
+        "host_tensor_descriptors",
+        "pid_type",
+        "num_sm_multiplier",
+        "maxnreg",
+        "reduction_loops",
+        "flatten_loops",
+        *_TILE_KEYS,
+    }
+)
 _ONLY_PERSISTENT = frozenset({"num_sm_multiplier", "maxnreg"})
 _RANGE_NAMES = tuple(_RANGE_NEUTRAL)
 _RANGE_VALUES = tuple(_RANGE_NEUTRAL.values())
 _RANGE_STAGES = _RANGE_NAMES.index("range_num_stages")
 _RANGE_UNROLL = _RANGE_NAMES.index("range_unroll_factors")
+
+
+def _without_tile(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """All of `parts_of_full` but the values that a token holds itself."""
+    live = [p if p[0] not in _TILE_KEYS else p[0] for p in parts[_N_FIRST_PARTS:]]
+    return (*parts[:_STAGES_PART], *parts[_STAGES_PART + 1 : _N_FIRST_PARTS], *live)
 
 
 def effective_key(

@@ -200,3 +200,39 @@ def test_a_token_of_any_spelling_is_that_of_the_full_config(name: str) -> None:
             full = canonical_config(spelled, default)
             assert keys.token_of_any(spelled) == keys.token(full)
             assert keys.token_of_any(spelled) == keys.token_of_any(full)
+
+
+@pytest.mark.parametrize("name", _KERNELS)
+def test_one_changed_value_gives_the_structure_of_the_whole(name: str) -> None:
+    default = canonical_config(parity_kernels.view_of(name).default)
+    keys, afresh = EffectiveKeys(_graph(name), default), EffectiveKeys(_graph(name))
+    space = helion_hook.space(parity_kernels.bound_case(name))
+    rng = random.Random(name)
+    tile = tuple(default.get("block_sizes", ()))
+    by_delta: dict[Any, Any] = {}
+    by_whole: dict[Any, Any] = {}
+    for _ in range(120):
+        one = _mutated(space, default, rng)
+        other = _mutated(space, one, rng)
+        differ = [key for key in one if one.get(key) != other.get(key)]
+        if list(one) != list(other) or len(differ) != 1:
+            continue
+        found = keys.structure_beside(keys.structure(one), other, differ[0])
+        token = keys.token_of(found, tile, 4, other["num_stages"])
+        whole = afresh.token_of(afresh.structure(other), tile, 4, other["num_stages"])
+        assert by_delta.setdefault(token, whole) == whole
+        assert by_whole.setdefault(whole, token) == token
+        assert keys.token_of(keys.structure(other), tile, 4, other["num_stages"]) == (
+            token
+        )
+    assert len(by_delta) > 5
+
+
+def test_what_was_said_of_a_config_is_its_token() -> None:
+    default = canonical_config(parity_kernels.view_of("product").default)
+    keys = EffectiveKeys(_graph("product"), default)
+    config = {**default, "num_warps": 2}
+    token = keys.token(config)
+    keys.know_tokens([(token, config)])
+    assert keys.token_of_any(config) is token
+    assert keys.token_of_any(dict(config)) == token
