@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from costmodel.booster_bytes import booster_from
 from costmodel.errors import CorruptRecordError
 from costmodel.errors import ModelNotFoundError
 from costmodel.errors import SchemaMismatchError
@@ -108,9 +109,8 @@ def booster_of(trees: bytes, trees_path: Path, n_features: int) -> xgboost.Boost
     """
     import xgboost
 
-    booster = xgboost.Booster()
     try:
-        booster.load_model(bytearray(trees))
+        booster = booster_from(trees)
     except xgboost.core.XGBoostError as error:
         raise CorruptRecordError(
             f"{trees_path}: xgboost cannot read it: publish the model again"

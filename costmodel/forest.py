@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from costmodel.booster_bytes import booster_from
 from costmodel.errors import CorruptRecordError
 from costmodel.layout import RowLayout
 from costmodel.tree_file import read_trees
@@ -99,12 +100,8 @@ class Forest:
     def booster(self) -> xgboost.Booster:
         """The trees as xgboost has them."""
         if self._booster is None:
-            import xgboost
-
-            self._booster = xgboost.Booster()
-            self._booster.load_model(bytearray(self._content))
-        # One thread: two do not help at 200 rows (measured, design notes), and a sum
-        # over trees in a fixed order gives the same bits on every machine.
+            self._booster = booster_from(self._content)
+        # Also for a booster that was given to us: see `booster_from`.
         self._booster.set_param({"nthread": 1})
         return self._booster
 
