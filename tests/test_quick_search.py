@@ -31,23 +31,44 @@ SETTINGS = {
 }
 
 
+class Turn:
+    """Whether the GPU is ours, and how often it was given to others."""
+
+    def __init__(self) -> None:
+        self.is_ours = False
+        self.given = 0
+
+    def take(self) -> None:
+        self.is_ours = True
+
+    def give(self) -> None:
+        self.given += self.is_ours
+        self.is_ours = False
+
+
 class Provider(_Provider):
     """Counts as Helion's own does, and notes every config."""
 
     tried: ClassVar[list[dict[str, Any]]] = []
     seconds_each = 0.0
+    turn: ClassVar[Turn | None] = None
 
     def _benchmark_function(self, config: Any, fn: Any, **_: Any) -> float:
+        assert self.turn is None or self.turn.is_ours
         self._autotune_metrics.num_configs_tested += 1
         self.tried.append(json.loads(json.dumps(config.config)))
         time.sleep(self.seconds_each)
         return super()._benchmark_function(config, fn)
 
 
-def _search(max_configs: int, seconds: float, each_s: float = 0.0) -> tuple[Any, ...]:
+def _search(
+    max_configs: int, seconds: float, each_s: float = 0.0, turn: Turn | None = None
+) -> tuple[Any, ...]:
     module = importlib.import_module("costmodel.datasets.workloads.gated_activation")
     case = next(one for one in module.CASES if one.name == "clamped_swiglu")
-    provider = type("P", (Provider,), {"tried": [], "seconds_each": each_s})
+    provider = type(
+        "P", (Provider,), {"tried": [], "seconds_each": each_s, "turn": turn}
+    )
     beats: list[None] = []
     with targeting(load_hardware("H200")), aligned_fakes():
         mode = FakeTensorMode()
@@ -63,6 +84,7 @@ def _search(max_configs: int, seconds: float, each_s: float = 0.0) -> tuple[Any,
             max_configs=max_configs,
             heartbeat=lambda: beats.append(None),
             provider_base=provider,
+            turn=turn,
         )
         assert bound.settings.to_dict() == before
     assert beats
@@ -81,3 +103,11 @@ def test_it_stops_after_so_many_seconds() -> None:
     found, tried = _search(max_configs=1000, seconds=1.0, each_s=0.2)
     assert 0 < len(tried) < 12
     assert found.seconds < 60.0
+
+
+def test_it_times_in_its_turn_and_compiles_while_others_use_the_gpu() -> None:
+    turn = Turn()
+    found, tried = _search(max_configs=40, seconds=600.0, turn=turn)
+    assert found.n_configs == len(tried) > 12
+    assert turn.given >= 2  # once a batch at least
+    assert not turn.is_ours

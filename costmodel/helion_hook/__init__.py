@@ -41,7 +41,6 @@ from costmodel.helion_hook.plain import helion_config
 from costmodel.helion_hook.plain import plain_config
 from costmodel.helion_hook.plain import plain_value
 from costmodel.helion_hook.recording import Benchmarked
-from costmodel.helion_hook.recording import GpuTurn
 from costmodel.helion_hook.recording import random_config
 from costmodel.helion_hook.recording import recording_search
 from costmodel.helion_hook.records import record_of
@@ -65,6 +64,7 @@ from costmodel.helion_hook.tuned import neighbour_configs
 from costmodel.helion_hook.tuned import tuned_config
 from costmodel.helion_hook.tuned import tuned_epoch
 from costmodel.helion_hook.tuned import underlying
+from costmodel.helion_hook.turn_provider import GpuTurn
 from costmodel.helion_hook.views import HelionView
 from costmodel.helion_hook.views import default_config
 from costmodel.helion_hook.views import seed_configs

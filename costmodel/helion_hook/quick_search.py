@@ -12,6 +12,8 @@ from typing import Any
 
 from costmodel.helion_hook.plain import plain_config
 from costmodel.helion_hook.searches import plant
+from costmodel.helion_hook.turn_provider import GpuTurn
+from costmodel.helion_hook.turn_provider import in_turn
 from costmodel.types import Config
 
 
@@ -40,6 +42,7 @@ def quick_search(
     heartbeat: Callable[[], None],
     provider_base: type | None = None,
     seeds: Sequence[Config] = (),
+    turn: GpuTurn | None = None,
 ) -> Searched:
     """Run Helion's search at effort "quick" until a limit; nothing is cached.
 
@@ -56,6 +59,7 @@ def quick_search(
         provider_base: Benchmark provider to use, for tests without a GPU.
         seeds: Configs to start from, after those of the kernel's author; Helion's own
             proposals come after them.
+        turn: The GPU's queue, where others use it as well; given back at the end.
     """
     from helion.runtime.settings import default_autotuner_fn
 
@@ -74,7 +78,11 @@ def quick_search(
         search = getattr(search, "autotuner", search)
         if seeds:
             plant(search, seeds)
-        if provider_base is not None:
+        if turn is not None:
+            search._benchmark_provider_cls = in_turn(turn, provider_base)
+            if hasattr(search, "rebenchmark"):  # in this process, not by the provider
+                search.rebenchmark = _taking(turn, search.rebenchmark)
+        elif provider_base is not None:
             search._benchmark_provider_cls = provider_base
         over_budget = search._autotune_budget_exceeded
 
@@ -86,6 +94,8 @@ def quick_search(
         search._autotune_budget_exceeded = exceeded
         config = search.autotune()
     finally:
+        if turn is not None:
+            turn.give()
         for name, value in before.items():
             setattr(bound.settings, name, value)
     return Searched(
@@ -93,3 +103,17 @@ def quick_search(
         n_configs=int(search._autotune_metrics.num_configs_tested),
         seconds=time.perf_counter() - began_s,
     )
+
+
+def _taking(turn: GpuTurn, work: Callable[..., None]) -> Callable[..., None]:
+    """The same work, the GPU being ours.
+
+    It is kept afterwards: the search thinks for milliseconds and compiles next, before
+    which the provider gives it back.
+    """
+
+    def in_its_turn(*a: Any, **k: Any) -> None:
+        turn.take()
+        work(*a, **k)
+
+    return in_its_turn

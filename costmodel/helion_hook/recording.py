@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from typing import Protocol
 
 from costmodel.helion_hook.devices import device_of
 from costmodel.helion_hook.plain import helion_config
 from costmodel.helion_hook.plain import plain_config
+from costmodel.helion_hook.turn_provider import GpuTurn
+from costmodel.helion_hook.turn_provider import in_turn
 from costmodel.types import Config
 
 
@@ -31,16 +32,6 @@ class Benchmarked:
     latency_us: float
     status: str
     launch: Callable[..., Any]
-
-
-class GpuTurn(Protocol):
-    """Who may use the GPU now; `take` and `give` may be called twice in a row."""
-
-    def take(self) -> None:
-        """Wait until it is ours."""
-
-    def give(self) -> None:
-        """Let others have it."""
 
 
 def recording_search(
@@ -69,45 +60,16 @@ def recording_search(
         expired: Asked between configs; true leaves the rest without a row.
         provider_base: Benchmark provider to build on, for tests without a GPU.
     """
-    from helion.autotuner.benchmark_provider import LocalBenchmarkProvider
     from helion.autotuner.finite_search import FiniteSearch
-    from helion.autotuner.precompile_future import PrecompileContext
-    from helion.autotuner.precompile_future import PrecompileFuture
 
-    base: Any = provider_base or LocalBenchmarkProvider
-
-    class Provider(base):  # type: ignore[misc,unused-ignore]
-        """Takes the turn for GPU work and stops long estimates early."""
+    class Provider(in_turn(turn, provider_base)):  # type: ignore[misc,unused-ignore]
+        """Tells when timing begins, and stops long estimates early."""
 
         timing = False
-
-        def _compute_baseline(self) -> Any:
-            # The reference config is compiled in a child first, off the GPU's time.
-            if self.settings.autotune_precompile:
-                config = self.config_spec.autotune_reference_config()
-                context = PrecompileContext(
-                    self.settings, self.log, self.kernel, self.args, 1
-                )
-                launch = self.kernel.compile_config(config, allow_print=False)
-                future = PrecompileFuture.create(
-                    context,
-                    config,
-                    launch,
-                    self.args,
-                    self._next_precompile_result_path(),
-                    None,
-                )
-                future()
-            turn.take()
-            return super()._compute_baseline()
 
         def _probe_long_kernel(self) -> bool:
             # One launch of over 50 ms is its own reading; else it runs nine times.
             return True
-
-        def benchmark(self, *a: Any, **k: Any) -> Any:
-            turn.give()
-            return super().benchmark(*a, **k)
 
         def _benchmark_function(self, *a: Any, **k: Any) -> float:
             turn.take()
