@@ -25,10 +25,12 @@ from costmodel.errors import UnreadableKernelError
 from costmodel.features.canonical import canonical_config
 from costmodel.features.effective import EffectiveKeys
 from costmodel.features.feasible import feasible
+from costmodel.features.knobs import Alike
 from costmodel.heuristics.accuracy import keeps_sums_exact
 from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.listed import with_list
 from costmodel.heuristics.read_facts import read_facts
+from costmodel.heuristics.read_facts import within
 from costmodel.moves import Mover
 from costmodel.moves import Tried
 from costmodel.moves import made
@@ -84,11 +86,11 @@ def make_candidates(
     default = canonical_config(view.default)
     seeds = [canonical_config(seed, default) for seed in view.seeds]
     extractor.expect(seeds)
-    analytic = [
-        one for one in with_list(extractor, default) if not space.objections(one.config)
-    ]
+    facts = read_facts(graph)
+    listed = with_list(extractor, default, facts)
+    analytic = [one for one in listed if not space.objections(one.config)]
     keys = extractor.proposed.keys
-    facts = read_facts(graph, space)
+    facts = within(facts, graph, space)
     pool = _Pool(keys, limit)
     pool.add(Candidate(default, CandidateOrigin.DEFAULT, "Helion's default"))
     for candidate in analytic:
@@ -107,7 +109,8 @@ def make_candidates(
     # Whoever asked for candidates asks for their features next.
     with contextlib.suppress(UnreadableKernelError):
         kept = [one.config for one in pool.kept]
-        extractor.remember([*kept, *(one[0] for one in moved)])
+        asked = [*kept, *(one[0] for one in moved)]
+        extractor.remember(asked, _alike([*kept, *(one[3][1] for one in moved)]))
     fits = _usable(extractor, facts, [one[0] for one in moved])
     pool.add_diverse([one for one, ok in zip(moved, fits, strict=True) if ok])
     return pool.kept
@@ -115,6 +118,14 @@ def make_candidates(
 
 _Moved: TypeAlias = tuple[Config, str, Mover, Tried]
 """A move that was made, and around what; only if it is kept are its words asked for."""
+
+
+def _alike(bases: Sequence[Config]) -> Alike:
+    """Which of the different objects each one is."""
+    ids = list(map(id, bases))
+    different = dict(zip(ids, bases, strict=True))
+    row_of = {one: row for row, one in enumerate(different)}
+    return list(different.values()), np.array([row_of[one] for one in ids])
 
 
 class _Pool:

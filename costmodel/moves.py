@@ -112,6 +112,7 @@ class Mover:
         self._tile, self._structure = tile, structure
         self._rests: dict[tuple[Places, Places], tuple[Config, Structure]] = {}
         self._tiles: dict[Places, _OfTile] = {}
+        self._words: dict[Places, list[str]] = {}  # of steps of the tile
         self._own: Structure | None = None  # of the config itself
 
     def know_steps(self, facts: Facts, space: ConfigSpace) -> None:
@@ -127,7 +128,15 @@ class Mover:
 
     def words_of(self, move: Move) -> str:
         """All that a move changes, for people."""
-        return ", ".join([step.words for step in self._steps(*move)])
+        of_tile, of_structure = move
+        words = self._words.get(of_tile)
+        if words is None:
+            words = self._words[of_tile] = [self._tile[i].words for i in of_tile]
+        if len(of_structure) == 1:  # nearly always
+            words = [*words, self._structure[of_structure[0]].words]
+        elif of_structure:
+            words = [*words, *[self._structure[i].words for i in of_structure]]
+        return ", ".join(words)
 
     def tried(self, moves: Iterator[Move], keys: EffectiveKeys) -> Iterator[Tried]:
         """What each move makes, before it is made.

@@ -15,6 +15,8 @@ from costmodel.features.blocks import BlockKind
 from costmodel.features.classify import classify
 from costmodel.features.dottiles import dot_features
 from costmodel.features.graph import KernelGraph
+from costmodel.features.knobs import Alike
+from costmodel.features.knobs import Columns
 from costmodel.features.knobs import as_columns
 from costmodel.features.knobs import knob_features
 from costmodel.features.knobs import scattered_blocks
@@ -121,16 +123,20 @@ class FeatureExtractor:
         """
         self._expected += [one for one in configs if is_readable(self.graph, one)]
 
-    def remember(self, configs: Sequence[Config]) -> None:
+    def remember(self, configs: Sequence[Config], alike: Alike | None = None) -> None:
         """Evaluate configs once for all that will be asked about these very objects.
 
         Most of the time goes to single steps over all configs, however few: one pass
         over hundreds costs little more than one over ten.
 
+        Args:
+            configs: What will be asked about.
+            alike: Fewer configs that have the same values but for the tile, if known.
+
         Raises:
             UnreadableKernelError: A config does not fit this kernel.
         """
-        columns = as_columns(configs)
+        columns = Columns(configs, alike)
         found = self.evaluate(columns)
         self._remembered = RememberedFeatures(
             configs,

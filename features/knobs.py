@@ -14,6 +14,7 @@ from collections.abc import Hashable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,9 @@ def number(configs: Sequence[Config], key: str, default: float) -> Sizes:
 
 
 def _number(configs: Sequence[Config], key: str, default: float) -> Sizes:
+    if isinstance(configs, Columns) and configs.alike and key not in TILE_KEYS:
+        examples, rows = configs.alike
+        return _number(examples, key, default)[rows]
     values = [c.get(key, default) for c in configs]
     try:
         column = np.array(values, dtype=np.float64)  # None becomes NaN
@@ -51,11 +55,24 @@ def _number(configs: Sequence[Config], key: str, default: float) -> Sizes:
     return np.where(np.isfinite(column), column, default)
 
 
-class Columns(list[Config]):
-    """Configs whose values are told apart once, however many features ask for them."""
+TILE_KEYS = frozenset({"block_sizes", "num_warps", "num_stages"})
+"""Keys in which configs may differ that are alike otherwise."""
 
-    def __init__(self, configs: Sequence[Config]) -> None:
+Alike: TypeAlias = tuple[list[Config], npt.NDArray[np.int64]]
+"""Configs, and for each of n others, which of them it is like but for its tile."""
+
+
+class Columns(list[Config]):
+    """Configs whose values are told apart once, however many features ask for them.
+
+    Args:
+        configs: The configs.
+        alike: Fewer configs that have the same values but for the tile, if known.
+    """
+
+    def __init__(self, configs: Sequence[Config], alike: Alike | None = None) -> None:
         super().__init__(configs)
+        self.alike = alike
         self.groups: dict[str, tuple[list[Any], npt.NDArray[np.int64] | None]] = {}
         self.numbers: dict[tuple[str, float], Sizes] = {}
 
@@ -91,6 +108,10 @@ def _grouped(
     Raises:
         IndexError: No configs.
     """
+    if isinstance(configs, Columns) and configs.alike and key not in TILE_KEYS:
+        alike, row_of = configs.alike
+        few, few_rows = _grouped(alike, key)
+        return few, None if few_rows is None else few_rows[row_of]
     values = [c.get(key) for c in configs]
     if all(map(operator.is_, values, itertools.repeat(values[0]))):
         # Candidates are moves around one config and share most of its values.

@@ -11,7 +11,7 @@ allocations of compiled kernels.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,12 @@ Bits = npt.NDArray[np.int64]
 
 VECTOR_BYTES = 16.0  # widest access of a thread
 _LANE_BITS = 5
+_ONE_BIT = np.ones(1, dtype=np.int64)  # an array: NumPy takes long over its scalars
+_ALL_LANES = np.full(1, _LANE_BITS, dtype=np.int64)
+_NO_BITS = np.zeros(1, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Bits of each dimension that registers and warps decide, as masks: int64[n]."""
 
     registers: tuple[Bits, ...]
@@ -41,7 +43,7 @@ def bits(sizes: Sizes) -> Bits:
 def _ones(low: Bits, high: Bits) -> Bits:
     """Mask of the bits low <= b < high."""
     high = np.maximum(high, low)
-    found: Bits = (np.int64(1) << high) - (np.int64(1) << low)
+    found: Bits = np.left_shift(_ONE_BIT, high) - np.left_shift(_ONE_BIT, low)
     return found
 
 
@@ -56,11 +58,11 @@ def blocked(
         vector: log2 of the elements that a thread takes at a time.
         warps: log2 of the number of warps.
     """
-    lanes_left, warps_left = np.full(1, _LANE_BITS, dtype=np.int64), warps
+    lanes_left, warps_left = _ALL_LANES, warps
     registers: list[Bits] = [warps] * len(dims)
     of_warps: list[Bits] = [warps] * len(dims)
     for place, dim in enumerate(order):
-        first = np.minimum(vector, dims[dim]) if place == 0 else np.zeros_like(vector)
+        first = np.minimum(vector, dims[dim]) if place == 0 else _NO_BITS
         room = np.maximum(dims[dim] - first, 0)
         if place == len(order) - 1:
             lanes, across = lanes_left, warps_left

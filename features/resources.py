@@ -147,4 +147,6 @@ def estimate_resources(
 
 
 def _full(values: Sizes, n: int) -> Sizes:
-    return np.ascontiguousarray(np.broadcast_to(values, (n,)))
+    if len(values) == n:
+        return np.ascontiguousarray(values)
+    return np.full(n, values[0])

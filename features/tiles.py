@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -167,8 +168,9 @@ def _size_table(
 ) -> npt.NDArray[np.float64] | None:
     """All block sizes as float64[n, n_slots], or None where some config is odd."""
     n_slots, n_loops = len(graph.tunable_blocks), len(graph.reduction_blocks)
-    rows = [c.get("block_sizes") or [] for c in configs]
-    loops = [c.get("reduction_loops") or [] for c in configs]
+    # Hundreds of candidates share few lists.
+    rows, row_of = _distinct([c.get("block_sizes") for c in configs])
+    loops, _ = _distinct([c.get("reduction_loops") for c in configs])
     flat = [value for row in rows for value in row]
     if any(len(row) != n_slots for row in rows) or set(map(type, flat)) - {int}:
         return None
@@ -177,7 +179,16 @@ def _size_table(
         return None
     if set(map(type, chunks)) - {int} or min([1, *flat, *chunks]) < 1:
         return None
-    return np.array(flat, dtype=np.float64).reshape(len(configs), n_slots)
+    return np.array(flat, dtype=np.float64).reshape(len(rows), n_slots)[row_of]
+
+
+def _distinct(values: Sequence[Any]) -> tuple[list[Any], npt.NDArray[np.int64]]:
+    """The different objects among some, nothing as an empty list; and which is each."""
+    ids = list(map(id, values))
+    objects = dict(zip(ids, values, strict=True))
+    place = {one: index for index, one in enumerate(objects)}
+    rows = np.array([place[one] for one in ids], dtype=np.int64)
+    return [one or [] for one in objects.values()], rows
 
 
 def _block_sizes(
@@ -196,10 +207,12 @@ def _block_sizes(
             if block.slot is None:
                 sizes.append(np.array([full]))
                 continue
-            chunks = [_chunk(c.get("reduction_loops"), block.slot) for c in configs]
+            lists, row_of = _distinct([c.get("reduction_loops") for c in configs])
+            chunks = [_chunk(one, block.slot) for one in lists]
             is_rolled = np.array([c is not None for c in chunks], dtype=np.bool_)
-            sizes.append(np.array([full if c is None else float(c) for c in chunks]))
-            rolled[block.key] = is_rolled
+            found = np.array([full if c is None else float(c) for c in chunks])
+            sizes.append(found[row_of])
+            rolled[block.key] = is_rolled[row_of]
         elif block.key in fixed:
             sizes.append(fixed[block.key])
         else:

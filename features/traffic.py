@@ -127,7 +127,9 @@ def estimate_work(
 
 
 def _full(values: Sizes, n: int) -> Sizes:
-    return np.ascontiguousarray(np.broadcast_to(values, (n,)))
+    if len(values) == n:
+        return np.ascontiguousarray(values)
+    return np.full(n, values[0])
 
 
 @dataclass(slots=True)

@@ -51,6 +51,13 @@ def read_facts(graph: KernelGraph, space: ConfigSpace | None = None) -> Facts:
     return whole
 
 
+def within(facts: Facts, graph: KernelGraph, space: ConfigSpace) -> Facts:
+    """What `read_facts` gives with a space, from what it gives without one."""
+    knobs = _knobs(graph, space)
+    parts = tuple(replace(part, knobs=knobs) for part in facts.parts)
+    return replace(facts, knobs=knobs, parts=parts)
+
+
 def _facts(
     graph: KernelGraph, knobs: tuple[Knob, ...], roots: tuple[int, ...]
 ) -> Facts:
