@@ -9,8 +9,9 @@
 and what mode "seed" would plant there, by models that saw nothing of the family. `run`
 needs the GPU, but neither a model nor xgboost: per workload Helion's search at effort
 "quick" with its own seeding, the same search with ours, then all that matters timed
-again, interleaved. Each search has a process and compile caches of its own. `report`
-prints the table. See `costmodel.datasets.seed_trial` for what is counted.
+again, interleaved. Each search has a process and compile caches of its own. A few
+workloads are at work at once; one launches while the others compile. `report` prints
+the table. See `costmodel.datasets.seed_trial` for what is counted.
 """
 
 from __future__ import annotations
@@ -20,21 +21,25 @@ import contextlib
 import json
 import math
 import os
-import signal
-import subprocess
+import queue
 import sys
-import tempfile
+import threading
 import time
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from seeds_children import Children
+
 MOST_CONFIGS = 120  # of one search: about a minute with 16 cores
 SEARCH_SECONDS = 60.0  # of one search; 120 configs took about that with 16 cores
-START_SECONDS = 25.0  # imports, CUDA, binding, Helion's worker process
-RETIME_SECONDS = 90.0  # compiling up to thirty configs and six rounds of readings
+START_SECONDS = 60.0  # CUDA, binding, a last batch, waiting for the GPU
+RETIME_SECONDS = 120.0  # compiling up to thirty configs, twelve rounds, waiting
 LEAST_SECONDS = 100.0  # with less time left no workload is begun
+AT_ONCE = 4  # comparisons; one launches while the others compile
 RESULTS = "seeds.jsonl"
 
 
@@ -59,12 +64,11 @@ def plan(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Search and time workload after workload until the time is over."""
+    """Search and time workloads, a few at once, until the time is over."""
     from costmodel.datasets.bench_file import read_plan
 
     stop_s = time.monotonic() + options.seconds
     options.out.mkdir(parents=True, exist_ok=True)
-    out = options.out / RESULTS
     done = {
         (line["workload_id"], line["seed"])
         for place in (options.out, *options.skip)
@@ -72,19 +76,48 @@ def run(options: argparse.Namespace) -> int:
         if line["what"] == "timing"
     }
     planned = read_plan(options.plan).planned
-    with Children(options.child, options.out / "children.log") as children:
-        for seed in range(options.repeats):
-            for number, one in enumerate(planned):
-                if (one.workload.workload_id, seed) in done:
-                    continue
-                if stop_s - time.monotonic() < LEAST_SECONDS:
-                    print("out of time", file=sys.stderr)
-                    return 0
-                # Neither search is always the one that finds a cooler GPU.
-                turned = (number + seed) % 2 == 1
-                for line in trial(one, seed, children, options, stop_s, turned=turned):
-                    append(out, line)
+    # All workloads with one random seed come before any with the next.
+    due: queue.SimpleQueue[tuple[int, int, Any]] = queue.SimpleQueue()
+    for seed in range(options.repeats):
+        for number, one in enumerate(planned):
+            if (one.workload.workload_id, seed) not in done:
+                due.put((seed, number, one))
+    writing = threading.Lock()
+
+    def write(line: dict[str, Any]) -> None:
+        with writing:
+            append(options.out / RESULTS, line)
+
+    with ThreadPoolExecutor(options.at_once) as pool:
+        work = [
+            pool.submit(serve, due, options, stop_s, write)
+            for _ in range(options.at_once)
+        ]
+        for one in work:
+            one.result()
+    left = due.qsize()
+    if left:
+        print(f"out of time: {left} comparisons are left", file=sys.stderr)
     return 0
+
+
+def serve(
+    due: queue.SimpleQueue[tuple[int, int, Any]],
+    options: argparse.Namespace,
+    stop_s: float,
+    write: Callable[[dict[str, Any]], None],
+) -> None:
+    """Take comparison after comparison, with children of our own."""
+    with Children(options.child, options.out / "children.log") as children:
+        while stop_s - time.monotonic() > LEAST_SECONDS:
+            try:
+                seed, number, one = due.get_nowait()
+            except queue.Empty:
+                return
+            # Neither search is always the one that finds a cooler GPU.
+            turned = (number + seed) % 2 == 1
+            for line in trial(one, seed, children, options, stop_s, turned=turned):
+                write(line)
 
 
 def trial(
@@ -111,12 +144,18 @@ def trial(
         "kernel": workload.kernel,
         "seed": seed,
     }
+    shared = {
+        "lock": str(options.out.resolve() / "gpu.lock"),
+        "jobs": options.jobs,
+        "isolate": options.isolate,
+    }
     seeds = next(one.configs for one in planned.columns if one.name == SEEDS)
     answers: dict[str, Any] = {}
     found: dict[str, Any] = {}
     for way in reversed(WAYS) if turned else WAYS:
         log = children.folder() / "search"
         job = {
+            **shared,
             "what": "search",
             "planned": plan_to_json(planned),
             "seeds": list(seeds) if way == OURS else [],
@@ -126,7 +165,7 @@ def trial(
             "max_configs": options.max_configs,
         }
         answer = children.ask(
-            job, min(options.search_seconds + 2 * START_SECONDS, stop_s_left(stop_s))
+            job, min(options.search_seconds + START_SECONDS, stop_s_left(stop_s))
         )
         csv = log.with_suffix(".csv")
         steps = steps_of(csv.read_text(encoding="utf-8")) if csv.exists() else []
@@ -140,6 +179,8 @@ def trial(
             "way": way,
             "n_configs": len(steps),
             "seconds": answer.get("seconds") or (steps[-1].seconds if steps else 0.0),
+            "waited_s": answer.get("waited_in_search_s", 0.0),
+            "at_once": options.at_once,
             "error": answer.get("error"),
             "failed": sum(math.isinf(one.latency_us) for one in steps),
             "readings": [
@@ -152,7 +193,7 @@ def trial(
             "config": answers[way],
         }
     timing = with_searches(planned, answers, found)
-    job = {"what": "timing", "planned": plan_to_json(timing)}
+    job = {**shared, "what": "timing", "planned": plan_to_json(timing)}
     answer = children.ask(job, min(RETIME_SECONDS, stop_s_left(stop_s)))
     result = answer.get("result")
     what = "failed" if result is None else "timing"
@@ -167,183 +208,6 @@ def stop_s_left(stop_s: float) -> float:
 def finite(value: float) -> float | None:
     """A number as JSON has it."""
     return round(value, 3) if math.isfinite(value) else None
-
-
-class Children:
-    """Processes for one job each; the next one imports while one is at work."""
-
-    def __init__(self, script: Path, log: Path) -> None:
-        self._script = script
-        self._log_path = log
-        self._spare: subprocess.Popen[str] | None = None
-        self._work: Any = None
-        self._number = 0
-
-    def __enter__(self) -> Children:
-        self._work = tempfile.TemporaryDirectory(prefix="seeds-")
-        self._log = self._log_path.open("a", encoding="utf-8")
-        self._spare = self._start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._spare is not None:
-            kill(self._spare)
-        self._log.close()
-        with contextlib.suppress(OSError):
-            self._work.cleanup()
-
-    def folder(self) -> Path:
-        """A fresh folder for a job's files."""
-        self._number += 1
-        made = Path(self._work.name) / f"job-{self._number}"
-        made.mkdir()
-        return made
-
-    def _start(self) -> subprocess.Popen[str]:
-        caches = self.folder()
-        root = str(Path(__file__).resolve().parents[1])
-        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-        environment = {
-            **os.environ,
-            "PYTHONPATH": path,
-            "TRITON_CACHE_DIR": str(caches / "triton"),
-            "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
-            "HELION_CACHE_DIR": str(caches / "helion"),
-            "HELION_SKIP_CACHE": "1",
-            "HELION_AUTOTUNE_PROGRESS_BAR": "0",
-        }
-        return subprocess.Popen(
-            [sys.executable, str(self._script), "child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=environment,
-            start_new_session=True,
-        )
-
-    def ask(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """The answer to a job, or {"error": why there is none}."""
-        child = self._spare or self._start()
-        self._spare = self._start()
-        try:
-            said, _ = child.communicate(json.dumps(job) + "\n", timeout=seconds)
-        except subprocess.TimeoutExpired:
-            kill(child)
-            return {"error": f"killed after {seconds:.0f} s"}
-        kill(child)
-        lines = said.splitlines()
-        if not lines:
-            return {"error": f"the process ended with {child.returncode}: see the log"}
-        answer: dict[str, Any] = json.loads(lines[-1])
-        return answer
-
-
-def kill(child: subprocess.Popen[str]) -> None:
-    """End a child with all that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    with contextlib.suppress(OSError):
-        child.communicate()
-
-
-def child(_options: argparse.Namespace) -> int:
-    """Serve one job: a JSON line on stdin, a JSON line on stdout."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    # The heavy imports come before the job, while another process is at work.
-    import helion  # noqa: F401
-
-    from costmodel.datasets import bench_measure  # noqa: F401
-    from costmodel.datasets import cuda_rig
-    from costmodel.datasets.workloads.registry import all_cases
-
-    cases = all_cases()
-    text = sys.stdin.readline()
-    if not text.strip():
-        return 0
-    job = json.loads(text)
-    try:
-        serve = {"search": search_once, "timing": time_again}[job["what"]]
-        jobs = os.cpu_count() or 1
-        isolate = job["what"] == "search"  # as a user runs it: a hang costs one config
-        answer = serve(job, cases, cuda_rig.cuda_rig(jobs, isolate=isolate))
-    except Exception as error:  # whatever it is, the next workload goes on
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        answer = {"error": words}
-    answers.write(json.dumps(answer) + "\n")
-    return 0
-
-
-def search_once(job: dict[str, Any], cases: Any, rig: Any) -> dict[str, Any]:
-    """Helion's search of one workload, as a user would run it."""
-    from costmodel import helion_hook
-    from costmodel.arguments import parse_argument
-    from costmodel.datasets.bench_file import plan_from_json
-    from costmodel.datasets.bench_measure import config_here
-    from costmodel.datasets.bench_select import resolve
-    from costmodel.helion_hook.quick_search import quick_search
-
-    workload = plan_from_json(job["planned"]).workload
-    kernel = resolve(workload, cases).kernel
-    specs = [parse_argument(text) for text in workload.args]
-    args = rig.materialize(specs, int(workload.workload_id[:8], 16))
-    bound = kernel.bind(tuple(args))
-    default = helion_hook.default_config(bound)
-    here = [config_here(bound, one, default) for one in job["seeds"]]
-    found = quick_search(
-        bound,
-        args,
-        {
-            **rig.settings,
-            "autotune_log": job["log"],
-            "autotune_log_details": True,
-            "autotune_random_seed": job["random_seed"],
-        },
-        seconds=job["seconds"],
-        max_configs=job["max_configs"],
-        heartbeat=lambda: None,
-        provider_base=rig.provider_base,
-        seeds=[one for one in here if one is not None],
-    )
-    return {
-        "config": found.config,
-        "seconds": found.seconds,
-        "n_tested": found.n_configs,
-        "n_seeds": sum(one is not None for one in here),
-    }
-
-
-def time_again(job: dict[str, Any], cases: Any, rig: Any) -> dict[str, Any]:
-    """Compile, check and time every column of the plan, interleaved."""
-    from costmodel.datasets import bench_check
-    from costmodel.datasets.bench_file import plan_from_json
-    from costmodel.datasets.bench_file import result_to_json
-    from costmodel.datasets.bench_measure import BenchLimits
-    from costmodel.datasets.bench_measure import BenchRig
-    from costmodel.datasets.bench_measure import measure
-    from costmodel.datasets.bench_select import resolve
-
-    class Turn:
-        """Nobody else uses the GPU."""
-
-        def take(self) -> None:
-            """It is ours."""
-
-        def give(self) -> None:
-            """It stays ours."""
-
-    planned = plan_from_json(job["planned"])
-    bench = BenchRig(
-        rig=rig,
-        make_judge=lambda kernel, args, default, use_reference: bench_check.ResultJudge(
-            kernel, args, default, use_reference=use_reference
-        ),
-    )
-    kernel = resolve(planned.workload, cases)
-    limits = BenchLimits(first_s=40.0, rounds_s=20.0)
-    result = measure(planned, kernel, bench, Turn(), limits, lambda: None)
-    return {"result": result_to_json(result)}
 
 
 def append(path: Path, line: dict[str, Any]) -> None:
@@ -372,7 +236,7 @@ def report(options: argparse.Namespace) -> int:
     import seeds_report
 
     lines = [line for place in options.results for line in read_lines(place)]
-    return int(seeds_report.show(lines, options.json, options.markdown))
+    return int(seeds_report.show(lines, options.json, options.markdown, options.bench))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -394,16 +258,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     one.add_argument("--search-seconds", type=float, default=SEARCH_SECONDS)
     one.add_argument("--max-configs", type=int, default=MOST_CONFIGS)
     one.add_argument("--repeats", type=int, default=1, help="random seeds 0, 1, ...")
-    one.add_argument("--child", type=Path, default=Path(__file__), help="for tests")
+    one.add_argument("--at-once", type=int, default=AT_ONCE, help="workloads")
+    one.add_argument("--jobs", type=int, help="compilers of each; default: 2 a core")
+    one.add_argument(
+        "--isolate", action="store_true", help="time in Helion's killable worker"
+    )
+    own_child = Path(__file__).with_name("seeds_child.py")
+    one.add_argument("--child", type=Path, default=own_child, help="for tests")
     one.set_defaults(function=run)
-    one = commands.add_parser("child")
-    one.set_defaults(function=child)
     one = commands.add_parser("report", help="print what came out; no GPU")
     one.add_argument("results", type=Path, nargs="+")
     one.add_argument("--json", action="store_true")
     one.add_argument("--markdown", type=Path)
+    one.add_argument("--bench", type=Path, help="also as results of costmodel bench")
     one.set_defaults(function=report)
     options = parser.parse_args(arguments)
+    if getattr(options, "jobs", 1) is None:
+        options.jobs = max(1, 2 * (os.cpu_count() or 1) // options.at_once)
     return int(options.function(options))
 
 

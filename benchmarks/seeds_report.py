@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from costmodel.datasets.bench_file import result_from_json
+from costmodel.datasets.bench_file import result_to_json
+from costmodel.datasets.bench_measure import AUTOTUNE
 from costmodel.datasets.seed_trial import OURS
 from costmodel.datasets.seed_trial import OWN
 from costmodel.datasets.seed_trial import Trial
@@ -114,6 +117,76 @@ def table(trials: Sequence[Trial]) -> str:
     return "\n".join(lines)
 
 
+def baselines(trials: Sequence[Trial]) -> str:
+    """Every way to a config on the same workloads, with what it takes, in Markdown."""
+    lines = [
+        "| way | configs measured | seconds | over the default (geomean) | worst |",
+        "|" + "---|" * 5,
+    ]
+    for name, (words, measured) in _COLUMNS.items():
+        speedups = [one.speedups[name] for one in trials if name in one.speedups]
+        lines.append(_baseline(words, measured, "-", speedups))
+    for way, words in ((OWN, "Helion's quick search"), (OURS, "the same from ours")):
+        ends = [one.searches[way] for one in trials if way in one.searches]
+        tried = statistics.median([one.n_configs for one in ends] or [0])
+        seconds = statistics.median([one.seconds for one in ends] or [0.0])
+        speedups = [one.speedup for one in ends if one.speedup is not None]
+        lines.append(_baseline(words, f"{tried:.0f}", f"{seconds:.0f}", speedups))
+    best = [one.best_speedup for one in trials]
+    lines.append(_baseline("best of all timed again", "", "", best))
+    return "\n".join(lines)
+
+
+_COLUMNS = {
+    "default": ("Helion's default", "0"),
+    "pick": ("our pick", "0"),
+    "top2": ("the best of default and our two", "3"),
+    "top5": ("the best of default and our five", "6"),
+    "analytic": ("analytic heuristic", "0"),
+}
+
+
+def _baseline(
+    words: str, measured: str, seconds: str, speedups: Sequence[float]
+) -> str:
+    worst = _x(min(speedups, default=None))
+    cells = (words, measured, seconds, _x(_mean(speedups)), worst)
+    return "| " + " | ".join(cells) + " |"
+
+
+def as_bench(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The re-timings as results of `costmodel bench`, Helion's search as a column.
+
+    So that `costmodel bench report` shows the search beside our picks: "autotune" from
+    Helion's own seeds, "seeded" from ours. Random seeds after the first are left out.
+    """
+    seconds = {
+        (one["workload_id"], one["way"]): one["seconds"]
+        for one in lines
+        if one["what"] == "search" and one["seed"] == 0
+    }
+    found: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        if line["what"] != "timing" or line["seed"] != 0:
+            continue
+        result = result_from_json(line["result"])
+        columns = []
+        members = dict(result.members)
+        for column in result.planned.columns:
+            name = {OWN: AUTOTUNE, OURS: "seeded"}.get(column.name, column.name)
+            if "@" in name:
+                continue
+            if name != column.name:
+                decide_s = seconds.get((line["workload_id"], column.name))
+                column = dataclasses.replace(column, name=name, decide_s=decide_s)
+                members[name] = result.members[OWN if name == AUTOTUNE else OURS]
+            columns.append(column)
+        planned = dataclasses.replace(result.planned, columns=tuple(columns))
+        kept = dataclasses.replace(result, planned=planned, members=members)
+        found[line["workload_id"]] = result_to_json(kept)
+    return list(found.values())
+
+
 def _x(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
@@ -149,6 +222,9 @@ def page(trials: Sequence[Trial], facts: dict[str, Any]) -> str:
         "# Our candidates as seeds of Helion's search",
         "\n".join(about),
         "\n\n".join(said),
+        "## Against other ways to a config",
+        baselines(trials),
+        "## Search by search",
         table(trials),
         notes,
     ]
@@ -171,19 +247,26 @@ def facts_of(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def show(
-    lines: Sequence[dict[str, Any]], as_json: bool, markdown: Path | None = None
+    lines: Sequence[dict[str, Any]],
+    as_json: bool,
+    markdown: Path | None = None,
+    bench: Path | None = None,
 ) -> int:
-    """Print the table or one JSON object, and write the page if asked."""
+    """Print the table or one JSON object, and write what is asked for."""
     trials = trials_of(lines)
     if not trials:
         print("expected a re-timed workload, found none", file=sys.stderr)
         return 1
     if markdown is not None:
         markdown.write_text(page(trials, facts_of(lines)), encoding="utf-8")
+    if bench is not None:
+        text = "".join(f"{json.dumps(one)}\n" for one in as_bench(lines))
+        bench.write_text(text, encoding="utf-8")
     if as_json:
         body = [dataclasses.asdict(one) | {"ratio": one.ratio} for one in trials]
         print(json.dumps({"summary": summary(trials), "trials": body}))
     else:
         print(table(trials))
+        print(baselines(trials))
         print(json.dumps(summary(trials), indent=1))
     return 0

@@ -14,7 +14,7 @@ from costmodel.hardware import load_hardware
 from costmodel.helion_hook import aligned_fakes
 from costmodel.target import targeting
 
-SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "seeds_h200.py"
+SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "seeds_child.py"
 
 
 class Provider(stubs._Provider):
@@ -35,12 +35,12 @@ def main() -> int:
 
     cuda_rig.cuda_rig = rig  # type: ignore[assignment]
     bench_check.ResultJudge = stubs._Judge  # type: ignore[misc,assignment]
-    spec = importlib.util.spec_from_file_location("seeds_h200", SCRIPT)
+    spec = importlib.util.spec_from_file_location("seeds_child", SCRIPT)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     with targeting(load_hardware("NVIDIA H200")), aligned_fakes():
-        return int(module.main(sys.argv[1:]))
+        return int(module.main())
 
 
 if __name__ == "__main__":
