@@ -4,12 +4,20 @@ The judge is the kernel's plain PyTorch reference where it runs and Helion's def
 agrees with it, and the default's own result otherwise: a reference that needs more
 memory than the GPU has, or rounds otherwise than the kernel, convicts nobody. A config
 that agrees with either is right. Tolerances are the recorder's.
+
+Where a kernel rounds in between (a normalised row to bfloat16, then a product over it),
+a few results in a million lie beyond any fixed tolerance of each other and of the
+reference. There a config is right as well if it is no further from the reference than
+the default is: 13 of 4 million elements off were held against the same kernel with
+another tile otherwise (`rms_norm_linear_two_pass`, H200, 2026-11).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from typing import Protocol
 
@@ -20,10 +28,59 @@ HELION_TOLERANCE = 1e-2  # Helion's own default for its accuracy check
 REFERENCE = "reference"
 DEFAULT_RESULT = "default's result"
 
+# The default must be this close to the reference to be a measure of accuracy at all:
+# share of elements beyond tolerance. More is another meaning, not another rounding.
+_ROUNDED_SHARE = 1e-3
+# Where elements fall beyond a tolerance is chance; twice as many, or twice as far, is
+# what two equally accurate results differ by.
+_AS_ACCURATE = 2.0
+_CHANCE = 8  # elements; twice a handful is still a handful
+
 _CHUNK = 1 << 24  # elements compared at once, so that copies in float32 stay small
 _UNTOUCHED = "untouched"
 
 Launch = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """How far one result lies from another.
+
+    Attributes:
+        n_off: Elements beyond tolerance; 0 if none.
+        n_elements: Elements compared.
+        worst: Largest absolute difference among those beyond tolerance.
+        kind: What is wrong where elements cannot be compared, or "".
+    """
+
+    n_off: int = 0
+    n_elements: int = 0
+    worst: float = 0.0
+    kind: str = ""
+
+    @property
+    def words(self) -> str | None:
+        """In one line; None where the results agree."""
+        if self.kind or not self.n_off:
+            return self.kind or None
+        return (
+            f"{self.n_off} of {self.n_elements} elements differ, "
+            f"by up to {self.worst:.3g}"
+        )
+
+    @property
+    def is_rounding(self) -> bool:
+        """Few elements, and numbers all of them."""
+        few = self.n_off <= _ROUNDED_SHARE * self.n_elements
+        return not self.kind and few and math.isfinite(self.worst)
+
+    def no_worse_than(self, other: Deviation) -> bool:
+        """Whether this result is about as accurate as another."""
+        return (
+            not self.kind
+            and self.n_off <= _AS_ACCURATE * other.n_off + _CHANCE
+            and self.worst <= _AS_ACCURATE * other.worst
+        )
 
 
 class Judge(Protocol):
@@ -58,15 +115,20 @@ class ResultJudge:
         self._rtol = max(kernel.rtol, HELION_TOLERANCE)
         self._atol = max(kernel.atol, HELION_TOLERANCE)
         self._right: list[list[Any]] = []
+        self._reference: list[Any] | None = None
+        self._allowed: list[Deviation] = []
         mine = None if default is None else _run(default, args)
         reference = kernel.reference if use_reference else None
         theirs = None if reference is None else _try_run(reference, args)
         _release_memory()
-        if theirs is not None and (mine is None or self._differ(mine, theirs) is None):
+        off = [] if mine is None or theirs is None else self._deviations(mine, theirs)
+        if theirs is not None and _words(off) is None:
             self.judged_by = REFERENCE
             self._right.append(theirs)
         else:
             self.judged_by = DEFAULT_RESULT if mine is not None else "nothing"
+            if off and all(one.is_rounding for one in off):
+                self._reference, self._allowed = theirs, off
         if mine is not None:
             self._right.append(mine)
 
@@ -75,20 +137,39 @@ class ResultJudge:
         found = _run(launch, self._args)
         faults = []
         for right in self._right:
-            fault = self._differ(found, right)
+            fault = _words(self._deviations(found, right))
             if fault is None:
                 return None
             faults.append(fault)
+        if self._reference is not None and self._is_as_accurate(found):
+            return None
         return faults[0] if faults else None
 
-    def _differ(self, found: Sequence[Any], right: Sequence[Any]) -> str | None:
+    def _is_as_accurate(self, found: Sequence[Any]) -> bool:
+        """Whether a launch lies as near to the reference as the default does."""
+        off = self._deviations(found, self._reference or [])
+        return len(off) == len(self._allowed) and all(
+            one.no_worse_than(limit)
+            for one, limit in zip(off, self._allowed, strict=True)
+        )
+
+    def _deviations(
+        self, found: Sequence[Any], right: Sequence[Any]
+    ) -> list[Deviation]:
         if len(found) != len(right):
-            return f"{len(found)} results, expected {len(right)}"
-        for place, (mine, theirs) in enumerate(zip(found, right, strict=True)):
-            fault = _difference(mine, theirs, self._rtol, self._atol)
-            if fault is not None:
-                return f"result {place}: {fault}"
-        return None
+            return [Deviation(kind=f"{len(found)} results, expected {len(right)}")]
+        return [
+            _deviation(mine, theirs, self._rtol, self._atol)
+            for mine, theirs in zip(found, right, strict=True)
+        ]
+
+
+def _words(deviations: Sequence[Deviation]) -> str | None:
+    """The first that matters; None if none does."""
+    for place, one in enumerate(deviations):
+        if one.words is not None:
+            return f"result {place}: {one.words}"
+    return None
 
 
 def _run(launch: Launch, args: Sequence[Any]) -> list[Any]:
@@ -135,15 +216,17 @@ def _flat(result: Any) -> list[Any]:
     return [] if result is None else [result]
 
 
-def _difference(mine: Any, theirs: Any, rtol: float, atol: float) -> str | None:
-    """How two results differ beyond tolerance, in words."""
+def _deviation(mine: Any, theirs: Any, rtol: float, atol: float) -> Deviation:
+    """How two results differ beyond tolerance."""
     import torch
 
     if not isinstance(mine, torch.Tensor) or not isinstance(theirs, torch.Tensor):
         same = type(mine) is type(theirs) and mine == theirs
-        return None if same else f"{_name(mine)}, expected {_name(theirs)}"
+        words = f"{_name(mine)}, expected {_name(theirs)}"
+        return Deviation(kind="" if same else words)
     if mine.shape != theirs.shape:
-        return f"shape {tuple(mine.shape)}, expected {tuple(theirs.shape)}"
+        words = f"shape {tuple(mine.shape)}, expected {tuple(theirs.shape)}"
+        return Deviation(kind=words)
     n_off = 0
     worst = 0.0
     flat_mine, flat_theirs = mine.reshape(-1), theirs.reshape(-1)
@@ -156,9 +239,7 @@ def _difference(mine: Any, theirs: Any, rtol: float, atol: float) -> str | None:
         off = ~close
         n_off += int(off.sum())
         worst = max(worst, float((a[off] - b[off]).abs().nan_to_num(torch.inf).max()))
-    if not n_off:
-        return None
-    return f"{n_off} of {mine.numel()} elements differ, by up to {worst:.3g}"
+    return Deviation(n_off, mine.numel(), worst)
 
 
 def _name(value: Any) -> str:

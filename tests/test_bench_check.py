@@ -106,6 +106,43 @@ def test_every_kind_of_argument_can_be_judged(dtype: torch.dtype) -> None:
     assert judge.fault(torch.zeros_like) is not None
 
 
+def _rounded(places: list[int], by: float) -> Any:
+    """A kernel that is right but for a few elements, as rounding in between makes."""
+
+    def launch(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        y[places] += by
+        return y
+
+    return launch
+
+
+def _judge_of_rounding(default: Any, n_elements: int = 100_000) -> ResultJudge:
+    kernel = BenchKernel(kernel=None, reference=torch.clone)
+    return ResultJudge(kernel, [torch.linspace(1.0, 2.0, n_elements)], default)
+
+
+def test_a_config_as_accurate_as_the_default_is_right() -> None:
+    judge = _judge_of_rounding(_rounded([5, 900, 70_000], 0.08))
+    assert judge.judged_by == DEFAULT_RESULT
+    # Other elements, and so neither the default's result nor the reference's.
+    assert judge.fault(_rounded([17, 3000], -0.09)) is None
+    too_far = judge.fault(_rounded([17, 3000], 0.5))
+    assert too_far is not None and "5 of 100000" in too_far
+    assert judge.fault(_rounded(list(range(40)), 0.08)) is not None
+    assert judge.fault(_rounded([17], float("nan"))) is not None
+    assert judge.fault(lambda x: x[:-1].clone()) is not None
+
+
+def test_a_default_that_means_something_else_is_no_measure_of_accuracy() -> None:
+    many = list(range(0, 100_000, 100))
+    judge = _judge_of_rounding(_rounded(many, 0.08))
+    assert judge.judged_by == DEFAULT_RESULT
+    assert judge.fault(_rounded([many[0] + 1], 0.08)) is not None
+    broken = _judge_of_rounding(_rounded([3], float("nan")))
+    assert broken.fault(_rounded([4], 0.08)) is not None
+
+
 def test_what_a_launch_raises_is_the_callers_to_see() -> None:
     def breaks(x: torch.Tensor, f: float) -> torch.Tensor:
         raise RuntimeError("no launch")
