@@ -8,7 +8,6 @@ analyser; nothing is measured.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from costmodel.analyse_config import ConfigFacts
 from costmodel.analyse_config import evaluate_configs
@@ -29,6 +28,7 @@ from costmodel.features.symbols import literal
 from costmodel.features.symbols import names_in
 from costmodel.features.traits import KernelTraits
 from costmodel.features.traits import read_traits
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.types import Config
 from costmodel.types import WorkloadRecord

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from costmodel.features.reuse import AccessFact
 from costmodel.features.symbols import Sizes
 from costmodel.features.symbols import ceil_div
 from costmodel.features.tiles import Tiles
+from costmodel.frozen import dataclass
 from costmodel.roofline import Roofline
 from costmodel.roofline import place
 from costmodel.types import Config

@@ -18,7 +18,6 @@ from __future__ import annotations
 import ast
 import math
 import re
-from dataclasses import dataclass
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from typing import Any
@@ -27,6 +26,7 @@ from typing import TypeAlias
 from costmodel.argument_items import SplitError
 from costmodel.argument_items import split_items
 from costmodel.errors import ArgumentSpecError
+from costmodel.frozen import dataclass
 
 if TYPE_CHECKING:
     import torch

@@ -7,11 +7,11 @@ losses alone, over all ways to cut.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from costmodel.cover import Losses
+from costmodel.frozen import dataclass
 
 # Stands for "cannot serve" in sums; far above any sum of finite losses of interest.
 _CANNOT_LOG = 1.0e6

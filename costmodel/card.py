@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from costmodel.errors import CorruptRecordError
+from costmodel.frozen import dataclass
 
 CARD_FORMAT = 1
 

@@ -11,7 +11,6 @@ import json
 import sys
 from collections.abc import Iterable
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from costmodel.errors import CostModelError
 from costmodel.features.graph import KernelGraph
 from costmodel.features.traits import KernelTraits
 from costmodel.features.traits import read_traits
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.hardware import load_hardware
 from costmodel.hardware import match_hardware

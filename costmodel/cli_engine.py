@@ -7,7 +7,6 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from costmodel.cli_measured import Measured
@@ -23,6 +22,7 @@ from costmodel.datasets.locations import inputs
 from costmodel.datasets.locations import join
 from costmodel.datasets.store import is_corpus
 from costmodel.errors import RecipeError
+from costmodel.frozen import dataclass
 from costmodel.training.code_stage import CompiledRuns
 from costmodel.training.fit_engine import IN_MEMORY
 from costmodel.training.fit_engine import ByEngine

@@ -6,7 +6,6 @@ import dataclasses
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from costmodel.cli_data import load
@@ -22,6 +21,7 @@ from costmodel.datasets.stream_store import PartedCorpus
 from costmodel.datasets.stream_store import is_parted
 from costmodel.datasets.workload_data import WorkloadData
 from costmodel.errors import NotEnoughDataError
+from costmodel.frozen import dataclass
 from costmodel.training.code_stage import CompiledRuns
 from costmodel.training.label import label_all
 from costmodel.training.label import labelled_id

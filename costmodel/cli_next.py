@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Iterable
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from costmodel.features.canonical import canonical_config
 from costmodel.features.canonical import config_id
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.graph import KernelGraph
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.hardware import load_hardware
 from costmodel.hardware import match_hardware

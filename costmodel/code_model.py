@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from costmodel.errors import CorruptRecordError
 from costmodel.errors import SchemaMismatchError
 from costmodel.features.compiled import CODE_NAMES
 from costmodel.features.compiled import CODE_SCHEMA_HASH
+from costmodel.frozen import dataclass
 from costmodel.types import FloatArray
 
 CODE_CARD_FORMAT = 1

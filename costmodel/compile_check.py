@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +36,7 @@ from costmodel.compiled_facts import CompiledFacts
 from costmodel.compiled_facts import CompileStatus
 from costmodel.compiled_facts import Toolchain
 from costmodel.errors import BindError
+from costmodel.frozen import dataclass
 from costmodel.hardware import load_hardware
 from costmodel.kernel_origin import KernelFile
 from costmodel.kernel_origin import KernelText

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from costmodel.disassembly import CodeShape
 from costmodel.disassembly import Loop
+from costmodel.frozen import dataclass
 
 
 class CompileStatus(enum.StrEnum):

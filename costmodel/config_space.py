@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from costmodel.frozen import dataclass
 from costmodel.types import Config
 
 

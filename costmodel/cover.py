@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from costmodel.frozen import dataclass
 
 Losses: TypeAlias = npt.NDArray[np.float64]
 

@@ -14,8 +14,9 @@ import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from costmodel.frozen import dataclass
 
 _INSTRUCTION = re.compile(
     r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?(?P<opcode>[A-Z][\w.]*)\s*(?P<args>.*?)\s*;"

@@ -13,12 +13,12 @@ import logging
 import os
 from collections.abc import Iterator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from costmodel import helion_hook
 from costmodel.errors import KernelFileError
 from costmodel.errors import WrongArgumentError
+from costmodel.frozen import dataclass
 from costmodel.modes import Answerer
 from costmodel.modes import Mode
 from costmodel.modes import mode_of

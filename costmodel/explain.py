@@ -6,7 +6,6 @@ All quantities are the analyser's estimates for the named GPU; nothing is measur
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from costmodel.features.extract import Evaluation
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.graph import KernelGraph
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.helion_hook import HelionView
 from costmodel.types import Config

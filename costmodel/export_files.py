@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from costmodel.export_json import merge_folder_file
 from costmodel.export_json import merge_kernel_file
 from costmodel.export_json import read_manifest
 from costmodel.export_plan import KernelExport
+from costmodel.frozen import dataclass
 
 LAYOUTS = ("aot", "folders", "kernels")
 

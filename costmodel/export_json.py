@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from costmodel.errors import ExportError
 from costmodel.export_plan import KernelExport
 from costmodel.features.canonical import config_id
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.types import Config
 

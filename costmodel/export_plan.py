@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from costmodel.cover import Cover
 from costmodel.cover import choose_cover
 from costmodel.errors import NoCommonConfigError
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.provider import Provider
 from costmodel.shape_losses import LossTable

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy.typing as npt
 
 from costmodel.card import GateCard
 from costmodel.forest import Predictions
+from costmodel.frozen import dataclass
 from costmodel.layout import RowLayout
 from costmodel.ordering import rising
 from costmodel.types import FloatArray

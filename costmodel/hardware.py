@@ -16,13 +16,13 @@ import re
 import tomllib
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
 from typing import Literal
 from typing import NamedTuple
 
 from costmodel.errors import UnknownHardwareError
+from costmodel.frozen import dataclass
 
 PEAK_TYPES = ("bf16", "fp16", "tf32", "fp32", "fp8", "int8")
 """Keys of `Hardware.peak_tflops`, on every device."""

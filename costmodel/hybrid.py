@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import Protocol
@@ -23,6 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from costmodel.forest import Predictions
+from costmodel.frozen import dataclass
 from costmodel.gate import Decision
 from costmodel.gate import Gate
 from costmodel.gate import expected_gain_log

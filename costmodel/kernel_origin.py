@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from dataclasses import dataclass
 from dataclasses import field
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +22,7 @@ from typing import Any
 from typing import TypeAlias
 
 from costmodel.errors import KernelFileError
+from costmodel.frozen import dataclass
 from costmodel.kernel_file import load_kernel
 from costmodel.kernel_source import defined
 from costmodel.kernel_source import parse_kernel

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from costmodel.frozen import dataclass
 from costmodel.types import FloatArray
 
 if TYPE_CHECKING:

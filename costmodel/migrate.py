@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from dataclasses import replace
 from typing import Any
 
 from costmodel import helion_hook
+from costmodel.frozen import dataclass
 from costmodel.migrate_rules import FieldReport
 from costmodel.migrate_rules import FieldStatus
 from costmodel.migrate_rules import essential_loss

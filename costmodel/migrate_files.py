@@ -11,11 +11,11 @@ import json
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from costmodel.errors import ConfigFileError
+from costmodel.frozen import dataclass
 from costmodel.json_problem import found_instead
 from costmodel.migrate import ConfigReport
 from costmodel.types import Config

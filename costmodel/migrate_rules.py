@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from costmodel.config_space import ConfigSpace
 from costmodel.config_space import Knob
 from costmodel.config_space import Slot
+from costmodel.frozen import dataclass
 from costmodel.types import Config
 
 # Knobs of other code generators, by who reads them (Helion's docs/api/config.md).

@@ -12,11 +12,11 @@ import ast
 import re
 from collections.abc import Callable
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from costmodel.errors import ConfigFileError
+from costmodel.frozen import dataclass
 from costmodel.migrate import ConfigReport
 from costmodel.migrate_files import TELLING
 from costmodel.migrate_files import FoundConfig

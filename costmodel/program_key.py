@@ -11,7 +11,6 @@ import dataclasses
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from costmodel import fake_driver
@@ -20,6 +19,7 @@ from costmodel import ptxas
 from costmodel.acf.identity import KNOB
 from costmodel.acf.identity import record_name
 from costmodel.compiled_facts import Toolchain
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.types import Config
 

@@ -11,10 +11,11 @@ import importlib
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+from costmodel.frozen import dataclass
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _FRAME = re.compile(

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from costmodel.features.canonical import canonical_config
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.feasible import feasible
 from costmodel.features.graph import KernelGraph
+from costmodel.frozen import dataclass
 from costmodel.hardware import match_hardware
 from costmodel.heuristics.listed import with_list
 from costmodel.hybrid import analytic_ranking

@@ -24,13 +24,13 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
 
 from costmodel.code_model import code_model_path
 from costmodel.errors import CostModelError
 from costmodel.errors import ModelNotFoundError
 from costmodel.features.schema import SCHEMA
+from costmodel.frozen import dataclass
 from costmodel.learned import LearnedModel
 from costmodel.learned import bundled_model_path
 

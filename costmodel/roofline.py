@@ -6,10 +6,10 @@ Source: Williams, Waterman and Patterson, "Roofline", CACM 2009.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from costmodel.features.analytic import peak_flops_per_us
 from costmodel.features.extract import Evaluation
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 
 

@@ -9,12 +9,12 @@ its rows do, and a row whose differences are all zero (the default itself) gains
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from typing import Protocol
 
 import numpy as np
 
+from costmodel.frozen import dataclass
 from costmodel.layout import RowLayout
 from costmodel.types import FloatArray
 from costmodel.types import Scores

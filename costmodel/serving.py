@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from costmodel.errors import ExportError
 from costmodel.export_json import gpu_file_name
 from costmodel.export_json import merge_folder_file
 from costmodel.export_plan import plan_export
+from costmodel.frozen import dataclass
 from costmodel.provider import Provider
 from costmodel.provider import is_disabled
 from costmodel.shape_list import DEFAULT_CONFIGS

@@ -33,7 +33,6 @@ import tomllib
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ from costmodel.arguments import ScalarArgument
 from costmodel.arguments import parse_argument
 from costmodel.errors import ArgumentSpecError
 from costmodel.errors import ExportError
+from costmodel.frozen import dataclass
 from costmodel.shape_losses import ShapeCase
 
 # Each shape costs a bind and a pick, about a second.

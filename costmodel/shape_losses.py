@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
 
@@ -26,6 +25,7 @@ from costmodel.features.extract import FeatureExtractor
 from costmodel.features.feasible import feasible
 from costmodel.features.graph import KernelGraph
 from costmodel.features.schema import SCHEMA
+from costmodel.frozen import dataclass
 from costmodel.gate import FAILURE_LOG
 from costmodel.gate import GUARDS
 from costmodel.gate import expected_gain_log

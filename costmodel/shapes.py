@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from costmodel.arguments import parse_argument
 from costmodel.cover import choose_cover
 from costmodel.errors import ArgumentSpecError
 from costmodel.errors import NoCommonConfigError
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.hardware import load_hardware
 from costmodel.hardware import match_hardware

@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from costmodel.bucket_split import split_rows
 from costmodel.errors import ArgumentSpecError
 from costmodel.errors import NoCommonConfigError
+from costmodel.frozen import dataclass
 from costmodel.provider import Provider
 from costmodel.shape_losses import LossTable
 from costmodel.shape_losses import ShapeCase

@@ -7,12 +7,12 @@ endian, with their length in front. Those of all trees are put one behind the ot
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from costmodel.errors import CorruptRecordError
+from costmodel.frozen import dataclass
 
 _ARRAYS = {
     "left_children": ("l", ">i4"),

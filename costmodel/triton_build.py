@@ -8,10 +8,10 @@ takes the same road as a launch up to the point where a driver would be needed.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any
 
 from costmodel import ptxas
+from costmodel.frozen import dataclass
 from costmodel.helion_hook import CapturedLaunch
 
 _BASE_ADDRESS = 1 << 32  # torch's allocator aligns to 512 bytes; any multiple will do

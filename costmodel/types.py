@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from costmodel.frozen import dataclass
 
 Config: TypeAlias = dict[str, Any]
 """A Helion config as plain JSON values, spelled as Helion spells it."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from costmodel.features.compiled import CodeFacts
 from costmodel.features.compiled import occupancy_ctas
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.types import FloatArray
 

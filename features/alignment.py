@@ -8,7 +8,6 @@ most with the fewest dropped integers wins.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from costmodel.features.indices import AccessDim
 from costmodel.features.indices import DimKind
@@ -19,6 +18,7 @@ from costmodel.features.nodes import RawGraph
 from costmodel.features.ops import OpKind
 from costmodel.features.symbols import literal
 from costmodel.features.symbols import names_in
+from costmodel.frozen import dataclass
 
 
 def align_access(

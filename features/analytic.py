@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from costmodel.features.resources import Resources
 from costmodel.features.symbols import Sizes
 from costmodel.features.tiles import Tiles
 from costmodel.features.traffic import Work
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.types import Config
 

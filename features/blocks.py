@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from dataclasses import replace
 
 from costmodel.features.matching import match_loops
@@ -23,6 +22,7 @@ from costmodel.features.source import AxisKind
 from costmodel.features.source import KernelSource
 from costmodel.features.source import LoopAxis
 from costmodel.features.source import SourceLoop
+from costmodel.frozen import dataclass
 
 _BLOCK_NODE = re.compile(r"^block_size_(\d+)(?:_\d+)?$")
 _GRID_NODE = re.compile(r"^(u\d+)(?:_\d+)?$")

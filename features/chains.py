@@ -9,11 +9,11 @@ at least. (Triton's AccelerateMatmul pass, `warpsPerTileV2` and `warpsPerTileV3`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from costmodel.features.compute import Dot
 from costmodel.features.graph import KernelGraph
 from costmodel.features.ops import OpKind
+from costmodel.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

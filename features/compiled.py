@@ -15,11 +15,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from costmodel.features.schema import SCHEMA
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.types import FloatArray
 

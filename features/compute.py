@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from costmodel.features.nodes import Node
 from costmodel.features.nodes import RawGraph
@@ -11,6 +10,7 @@ from costmodel.features.ops import SPECIAL_NAMES
 from costmodel.features.ops import OpKind
 from costmodel.features.regions import Region
 from costmodel.features.regions import RegionKind
+from costmodel.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

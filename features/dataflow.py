@@ -11,13 +11,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from costmodel.features.graph import KernelGraph
 from costmodel.features.nodes import Node
 from costmodel.features.nodes import RawGraph
 from costmodel.features.ops import OpKind
 from costmodel.features.regions import RegionKind
+from costmodel.frozen import dataclass
 
 
 class CarryKind(enum.StrEnum):

@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from typing import NamedTuple
 from typing import TypeAlias
@@ -29,6 +28,7 @@ from costmodel.features.ops import OpKind
 from costmodel.features.regions import RegionKind
 from costmodel.features.symbols import literal
 from costmodel.features.symbols import next_power_of_2
+from costmodel.frozen import dataclass
 from costmodel.types import Config
 
 _DESCRIPTOR_BYTES = 16  # what the tensor memory accelerator moves at least

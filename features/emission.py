@@ -7,13 +7,12 @@ first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from costmodel.features.graph import KernelGraph
 from costmodel.features.memory import Access
 from costmodel.features.ops import OpKind
 from costmodel.features.program_order import memory_slots
 from costmodel.features.program_order import program_order
+from costmodel.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +38,7 @@ from costmodel.features.tiles import make_tiles
 from costmodel.features.traffic import Work
 from costmodel.features.traffic import estimate_work
 from costmodel.features.workload import workload_features
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.types import Candidate
 from costmodel.types import Config

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from costmodel.errors import UnreadableKernelError
 from costmodel.features.blocks import Block
@@ -39,6 +38,7 @@ from costmodel.features.source import read_parameters
 from costmodel.features.source import read_source
 from costmodel.features.symbols import literal
 from costmodel.features.symbols import names_in
+from costmodel.frozen import dataclass
 from costmodel.types import WorkloadRecord
 
 

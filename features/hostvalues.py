@@ -12,9 +12,10 @@ import math
 import operator
 from collections.abc import Callable
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from typing import Final
+
+from costmodel.frozen import dataclass
 
 
 class _Unknown:

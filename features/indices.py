@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from costmodel.features.nodes import Node
 from costmodel.features.nodes import RawGraph
 from costmodel.features.ops import OpKind
 from costmodel.features.symbols import names_in
+from costmodel.frozen import dataclass
 
 
 class DimKind(enum.StrEnum):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +24,7 @@ from costmodel.features.ops import item_bytes
 from costmodel.features.regions import RegionKind
 from costmodel.features.symbols import Sizes
 from costmodel.features.tiles import Tiles
+from costmodel.frozen import dataclass
 
 Column = tuple[tuple[str, ...], int]
 """Shape of a tile as text and bytes of its element."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from dataclasses import replace
 
 import numpy as np
@@ -29,6 +28,7 @@ from costmodel.features.regions import RegionKind
 from costmodel.features.symbols import evaluate
 from costmodel.features.symbols import literal
 from costmodel.features.symbols import names_in
+from costmodel.frozen import dataclass
 
 
 class BoundKind(enum.StrEnum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from costmodel.features.alignment import align_access
 from costmodel.features.indices import AccessDim
@@ -18,6 +17,7 @@ from costmodel.features.program_order import program_order
 from costmodel.features.program_order import rolled_order
 from costmodel.features.regions import Region
 from costmodel.features.symbols import literal
+from costmodel.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from costmodel.features.blocks import Block
 from costmodel.features.blocks import BlockKind
@@ -17,6 +16,7 @@ from costmodel.features.loops import LoopAxisFact
 from costmodel.features.program_order import program_order
 from costmodel.features.regions import RegionKind
 from costmodel.features.symbols import names_in
+from costmodel.frozen import dataclass
 
 
 class TripKind(enum.StrEnum):

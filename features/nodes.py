@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from costmodel.errors import UnreadableKernelError
 from costmodel.features.ops import OpKind
 from costmodel.features.ops import op_kind
 from costmodel.features.ops import op_name
+from costmodel.frozen import dataclass
 
 _LINE = re.compile(r":(\d+)\b")
 

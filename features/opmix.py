@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from costmodel.features.graph import KernelGraph
 from costmodel.features.ops import SPECIAL_NAMES
 from costmodel.features.ops import OpKind
 from costmodel.features.ops import math_dtype
 from costmodel.features.regions import RegionKind
+from costmodel.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

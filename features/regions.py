@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from costmodel.features.nodes import RawGraph
 from costmodel.features.nodes import RawRegion
 from costmodel.features.ops import OpKind
+from costmodel.frozen import dataclass
 
 
 class RegionKind(enum.StrEnum):

@@ -9,7 +9,6 @@ one digit, and checked on 12 other families: docs/measurements/
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from costmodel.features.regions import RegionKind
 from costmodel.features.scratch import places_in
 from costmodel.features.staging import StagingPlan
 from costmodel.features.symbols import Sizes
+from costmodel.frozen import dataclass
 
 # Registers before any tile: program id, strides, loop counters. A product also keeps
 # descriptors of its operands.

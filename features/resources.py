@@ -8,7 +8,6 @@ the stages of the loop that loads them, or the staging of a stored tile.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from costmodel.features.symbols import Sizes
 from costmodel.features.tensor_memory import programs_by_columns
 from costmodel.features.tensor_memory import tensor_memory_columns
 from costmodel.features.tiles import Tiles
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.types import Config
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from costmodel.features.coverage import host_stride
 from costmodel.features.coverage import lane_axes
@@ -15,6 +14,7 @@ from costmodel.features.indices import DimKind
 from costmodel.features.loops import BoundKind
 from costmodel.features.memory import Access
 from costmodel.features.regions import RegionKind
+from costmodel.frozen import dataclass
 
 # Widest access of a thread, and what a tensor descriptor needs of a stride, in bytes;
 # torch allocates on multiples of 512.

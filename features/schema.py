@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from costmodel.frozen import dataclass
 
 SCHEMA_VERSION = 1
 """Raised when a feature of the same name and unit comes to mean something else."""

@@ -8,7 +8,6 @@ stored another. Each comes and goes, so the largest counts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from costmodel.features.memory import Access
 from costmodel.features.ops import OpKind
 from costmodel.features.symbols import Sizes
 from costmodel.features.tiles import Tiles
+from costmodel.frozen import dataclass
 
 _PARTIAL_BYTES = 4.0  # reductions run in 32 bits
 _POINTER_BYTES = 8.0

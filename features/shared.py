@@ -8,7 +8,6 @@ same place. The rules below were read off the allocations of compiled kernels.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from costmodel.features.regions import RegionKind
 from costmodel.features.staging import LoopPlan
 from costmodel.features.staging import StagingPlan
 from costmodel.features.symbols import Sizes
+from costmodel.frozen import dataclass
 
 _ASYNC_BYTES = 4.0  # least that cp.async copies for a thread (PTX ISA)
 _BARRIER_BYTES = 8.0  # an mbarrier is one 64-bit word

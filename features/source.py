@@ -13,12 +13,12 @@ import functools
 import textwrap
 from collections.abc import Iterator
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from costmodel.features.hostvalues import HostTensor
 from costmodel.features.hostvalues import HostValues
 from costmodel.features.hostvalues import as_integer
+from costmodel.frozen import dataclass
 
 
 class AxisKind(enum.StrEnum):

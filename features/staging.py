@@ -8,7 +8,6 @@ a loop of one trip disappears, and a persistent grid is a loop itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from costmodel.features.chains import DotChains
 from costmodel.features.chains import find_chains
@@ -22,6 +21,7 @@ from costmodel.features.nodes import Node
 from costmodel.features.ops import OpKind
 from costmodel.features.ops import item_bytes
 from costmodel.features.regions import RegionKind
+from costmodel.frozen import dataclass
 
 Tile = tuple[tuple[str, ...], int]
 """Shape as text, and bytes of one element."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
 
@@ -27,6 +26,7 @@ from costmodel.features.symbols import ceil_div
 from costmodel.features.symbols import evaluate
 from costmodel.features.symbols import literal
 from costmodel.features.symbols import next_power_of_2
+from costmodel.frozen import dataclass
 from costmodel.types import Config
 
 _ONE = np.ones(1)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from costmodel.features.symbols import Sizes
 from costmodel.features.symbols import ceil_div
 from costmodel.features.tiles import Tiles
 from costmodel.features.tiles import axis_length
+from costmodel.frozen import dataclass
 
 _ONE = np.ones(1)
 # Widest access of one thread in bytes (ld.global.v4.b32).

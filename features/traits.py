@@ -8,8 +8,6 @@ them is a feature of the model; they are for people and for decision lists.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from costmodel.features.classify import classify
 from costmodel.features.dataflow import Dataflow
 from costmodel.features.graph import KernelGraph
@@ -18,6 +16,7 @@ from costmodel.features.trait_names import Trait
 from costmodel.features.traits_dots import dot_traits
 from costmodel.features.traits_memory import memory_traits
 from costmodel.features.traits_reduction import reduction_traits
+from costmodel.frozen import dataclass
 from costmodel.types import KernelClass
 
 

@@ -103,6 +103,7 @@ def test_features_are_numbers_from_facts() -> None:
     allowed = (
         "costmodel.errors",
         "costmodel.features",
+        "costmodel.frozen",
         "costmodel.hardware",
         "costmodel.types",
     )
@@ -115,11 +116,14 @@ def test_features_are_numbers_from_facts() -> None:
                 assert top == "numpy" or top in sys.stdlib_module_names, (file, name)
 
 
-@pytest.mark.parametrize("module", ["types.py", "errors.py", "hardware.py"])
+@pytest.mark.parametrize(
+    "module", ["types.py", "errors.py", "frozen.py", "hardware.py"]
+)
 def test_the_foundation_stands_on_nothing(module: str) -> None:
     (file,) = [f for f in _sources("costmodel") if f.name == module]
     ours = {name for name in _imports(file) if _is(name, "costmodel")}
-    assert all(_is(n, "costmodel.types", "costmodel.errors") for n in ours), ours
+    beside = ("costmodel.types", "costmodel.errors", "costmodel.frozen")
+    assert all(_is(name, *beside) for name in ours), ours
 
 
 @pytest.mark.parametrize("room", ["heuristics"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from costmodel.acf.source import Rejection
 from costmodel.acf.source import read_content
 from costmodel.acf.source import read_source
 from costmodel.acf.toolchain import how_to_get
+from costmodel.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

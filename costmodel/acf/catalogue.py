@@ -14,7 +14,6 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from costmodel.atomic_file import write_atomically
 from costmodel.compile_cache import user_cache
 from costmodel.errors import AcfSourceError
 from costmodel.errors import UnknownAcfError
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 
 if TYPE_CHECKING:

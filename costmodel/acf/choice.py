@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from dataclasses import replace
 
 from costmodel.acf.effects import Effect
@@ -19,6 +18,7 @@ from costmodel.compiled_facts import CompiledFacts
 from costmodel.compiled_facts import CompileStatus
 from costmodel.features.acf_effects import EffectFacts
 from costmodel.features.acf_effects import occupancy_of
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.hybrid import canonical_text
 from costmodel.types import Config

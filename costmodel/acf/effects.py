@@ -11,12 +11,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from costmodel.acf.pairs import Pair
 from costmodel.compile_check import HEAVY_SPILL_BYTES
 from costmodel.compiled_facts import CompiledFacts
 from costmodel.compiled_facts import CompileStatus
+from costmodel.frozen import dataclass
 from costmodel.types import Config
 
 

@@ -6,9 +6,9 @@ import fnmatch
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
-from dataclasses import dataclass
 from typing import Any
 
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 
 PTXAS_STAGE = "ptxas"

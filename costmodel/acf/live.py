@@ -10,7 +10,6 @@ import functools
 import logging
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from typing import Any
 
@@ -31,6 +30,7 @@ from costmodel.acf.pairs import MOST_CONFIGS
 from costmodel.acf.toolchain import find_ptxas
 from costmodel.acf.toolchain import how_to_get
 from costmodel.errors import NoAcfToolchainError
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.hardware import match_hardware
 from costmodel.hybrid import canonical_text

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from costmodel.features.acf_effects import ACF_NAMES
 from costmodel.features.acf_effects import ACF_SCHEMA_HASH
 from costmodel.features.acf_effects import N_DIFFERENCES
 from costmodel.features.acf_effects import effect_matrix
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.types import FloatArray
 

@@ -8,9 +8,9 @@ for the kernel, and always none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from costmodel.acf.entry import AcfEntry
+from costmodel.frozen import dataclass
 from costmodel.hybrid import canonical_text
 from costmodel.types import Config
 

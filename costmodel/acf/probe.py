@@ -14,13 +14,13 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from costmodel import cubin
 from costmodel.acf.probe_ptx import probe_programs
 from costmodel.acf.toolchain import PtxasTool
 from costmodel.errors import AcfSourceError
+from costmodel.frozen import dataclass
 
 DEFAULT_LIMIT_S = 30.0
 """Seconds for one program; each takes 0.3 s on an idle machine."""

@@ -11,7 +11,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from costmodel.acf.entry import is_acf_id
 from costmodel.acf.identity import KNOWN
 from costmodel.acf.identity import MAX_BYTES
 from costmodel.errors import AcfSourceError
+from costmodel.frozen import dataclass
 
 TOML_NAME = "acf.toml"
 JSON_NAME = "manifest.json"

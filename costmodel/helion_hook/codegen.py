@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from costmodel.frozen import dataclass
 from costmodel.helion_hook.devices import cache_of
 from costmodel.helion_hook.devices import device_of
 from costmodel.helion_hook.plain import helion_config

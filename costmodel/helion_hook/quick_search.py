@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from costmodel.frozen import dataclass
 from costmodel.helion_hook.plain import plain_config
 from costmodel.helion_hook.searches import plant
 from costmodel.helion_hook.turn_provider import GpuTurn

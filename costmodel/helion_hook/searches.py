@@ -11,9 +11,9 @@ import functools
 import inspect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from costmodel.frozen import dataclass
 from costmodel.helion_hook.controls import searching_controls
 from costmodel.helion_hook.plain import helion_config
 from costmodel.helion_hook.plain import plain_config

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
-from dataclasses import dataclass
 from typing import Any
 
+from costmodel.frozen import dataclass
 from costmodel.types import ReasonCode
 
 SUPPORTED_HELION = ">=1.4,<1.6"

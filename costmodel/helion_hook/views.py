@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from costmodel.frozen import dataclass
 from costmodel.helion_hook.devices import device_of
 from costmodel.helion_hook.plain import plain_config
 from costmodel.helion_hook.records import record_of

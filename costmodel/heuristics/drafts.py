@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from costmodel.frozen import dataclass
 from costmodel.types import Config
 
 _NEUTRAL: Mapping[str, Any] = {

@@ -7,8 +7,8 @@ of `block_sizes` (a *knob*), by an entry of `reduction_loops`, or by nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from costmodel.frozen import dataclass
 from costmodel.types import KernelClass
 
 

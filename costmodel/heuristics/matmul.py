@@ -15,12 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from collections.abc import Sequence
-from dataclasses import dataclass
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.heuristics.drafts import Draft
 from costmodel.heuristics.drafts import changed

@@ -7,11 +7,11 @@ loads. What a config cannot change is left out: this ranks, it does not predict.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.heuristics.facts import Axis
 from costmodel.heuristics.facts import Dot

@@ -8,11 +8,10 @@ on top. Everything a config cannot change is left out: this ranks, it does not p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.heuristics.mma import converted_per_us
 from costmodel.heuristics.mma import converts_fp8
