@@ -29,6 +29,8 @@ from costmodel.types import Config
 
 FORMAT = 1
 
+_SHOWN_CHARACTERS = 60  # of a line in an error
+
 RESULT_FILES = ("bench-*.jsonl", "*results.jsonl")
 """Names of files of results in a folder, each also with `.gz` behind it."""
 
@@ -258,14 +260,20 @@ def read_plan(path: Path) -> Plan:
             body = json.loads(text)
             if facts is None:
                 if body["format"] != FORMAT:
-                    raise ValueError(f"format {body['format']}")
+                    raise _of_another_format(path, body["format"])
                 facts = dict(body["plan"])
             else:
                 planned.append(plan_from_json(body))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
+            expected = (
+                "a workload with its columns, the first of them "
+                f"{DEFAULT!r} with one config"
+                if facts is not None
+                else "the first line of a bench plan"
+            )
             raise CorruptRecordError(
-                f"{path}:{number}: expected a line of a bench plan, found "
-                f"{text[:60]!r} ({error}): make it again with `costmodel bench plan`"
+                f"{path}:{number}: expected {expected}, found {_found(text, error)}: "
+                "make it again with `costmodel bench plan`"
             ) from None
     if facts is None:
         raise CorruptRecordError(
@@ -273,6 +281,23 @@ def read_plan(path: Path) -> Plan:
             "`costmodel bench plan`"
         )
     return Plan(facts, tuple(planned))
+
+
+def _of_another_format(path: Path, found: object) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{path}:1: expected a bench plan of format {FORMAT}, found format {found!r}: "
+        "make it again with `costmodel bench plan` of this version"
+    )
+
+
+def _found(text: str, error: Exception) -> str:
+    """What a line is instead, in a person's words."""
+    shown = repr(text[:_SHOWN_CHARACTERS])
+    if isinstance(error, json.JSONDecodeError):
+        return f"no JSON ({shown})"
+    if isinstance(error, KeyError):
+        return f"no {error.args[0]!r} in {shown}"
+    return shown
 
 
 def append_result(path: Path, result: BenchResult) -> None:

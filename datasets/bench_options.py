@@ -25,7 +25,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
         metavar="I/N",
         help="every N-th workload from I; one process for each GPU",
     )
-    add("--limit", type=int, help="only the first of the plan's workloads")
+    add("--limit", type=_whole, help="only the first of the plan's workloads")
     add(
         "--skip",
         type=Path,
@@ -35,8 +35,8 @@ def add_options(made: argparse.ArgumentParser) -> None:
         help="results, or a folder of them, whose workloads are not measured again",
     )
     add("--dry-run", action="store_true", help="say what would be measured; no GPU")
-    add("--workers", type=int, default=_WORKERS, help="default: %(default)s")
-    add("--compile-jobs", type=int, help="configs that one worker compiles at once")
+    add("--workers", type=_whole, default=_WORKERS, help="default: %(default)s")
+    add("--compile-jobs", type=_whole, help="configs that one worker compiles at once")
     add("--work", type=Path, help="folder for caches; default: a new temporary one")
     add("--first-seconds", type=float, default=limits.first_s, help=argparse.SUPPRESS)
 
@@ -46,25 +46,25 @@ def add_measuring_options(made: argparse.ArgumentParser) -> None:
     limits = BenchLimits()
     add = made.add_argument
     add("--seconds", type=_seconds, default=540.0, help="stop by the clock after this")
-    add("--rounds", type=int, default=limits.n_rounds, help="interleaved rounds")
+    add("--rounds", type=_whole, default=limits.n_rounds, help="interleaved rounds")
     add("--round-seconds", type=float, default=limits.rounds_s, help=argparse.SUPPRESS)
     add(
         "--autotune-seconds",
-        type=float,
+        type=_no_less,
         default=0.0,
         metavar="S",
         help="let Helion search for so long, at effort quick (default: not at all)",
     )
     add(
         "--autotune-limit",
-        type=int,
+        type=_whole,
         default=8,
         metavar="K",
         help="on so many workloads, spread over the plan (default: %(default)s)",
     )
     add(
         "--autotune-configs",
-        type=int,
+        type=_whole,
         default=120,
         metavar="N",
         help="and over so many configs at most (default: %(default)s)",
@@ -79,13 +79,29 @@ def add_measuring_options(made: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
+    return _number(text, 1.0)
+
+
+def _no_less(text: str) -> float:
+    return _number(text, 0.0)
+
+
+def _number(text: str, least: float) -> float:
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = math.nan
-    if not seconds >= 1.0:
-        raise argparse.ArgumentTypeError(f"expected 1 or more, found {text!r}")
-    return seconds
+        number = math.nan
+    if not least <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected {least:g} or more, found {text!r}")
+    return number
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number, 1 or more, found {text!r}"
+        )
+    return int(text)
 
 
 def _shard(text: str) -> tuple[int, int]:

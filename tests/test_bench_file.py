@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from bench_builder import planned
 from bench_builder import result
 
+from costmodel.datasets import bench_options
 from costmodel.datasets.bench_file import Plan
 from costmodel.datasets.bench_file import append_result
 from costmodel.datasets.bench_file import plan_from_json
@@ -71,8 +73,41 @@ def test_half_a_line_costs_that_line_only(tmp_path: Path, cut: int) -> None:
 def test_another_file_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "plan.jsonl"
     path.write_text(text)
-    with pytest.raises(CorruptRecordError, match=r"plan\.jsonl"):
+    with pytest.raises(CorruptRecordError, match=r"plan\.jsonl") as caught:
         read_plan(path)
+    said = str(caught.value)
+    assert "expected" in said and "found" in said and "costmodel bench plan" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("not json", "no JSON"), ("{}", "no 'workload'"), ("[]", "'[]'"), ("7", "'7'")],
+)
+def test_a_line_of_a_plan_that_is_none_is_told_in_words(
+    tmp_path: Path, line: str, said: str
+) -> None:
+    path = tmp_path / "plan.jsonl"
+    write_plan(path, Plan({}, (planned(COLUMNS),)))
+    head = path.read_text().splitlines()[0]
+    path.write_text(f"{head}\n{line}\n")
+    with pytest.raises(CorruptRecordError) as caught:
+        read_plan(path)
+    words = str(caught.value)
+    assert "plan.jsonl:2: expected a workload" in words and said in words
+    assert "object" not in words and "Error" not in words  # Python's own words
+
+
+@pytest.mark.parametrize("wrong", ["-1", "0", "1.5", "many"])
+@pytest.mark.parametrize("option", ["--rounds", "--workers", "--limit"])
+def test_no_rounds_are_refused_in_one_line(
+    option: str, wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = argparse.ArgumentParser()
+    bench_options.add_options(made)
+    with pytest.raises(SystemExit):
+        made.parse_args(["plan.jsonl", "-o", "out", f"{option}={wrong}"])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert option in last and f"found '{wrong}'" in last
 
 
 def test_a_plan_without_a_default_is_refused(tmp_path: Path) -> None:
