@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import bench_builder
 import numpy as np
@@ -11,6 +13,9 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from costmodel import cli
+from costmodel import cli_bench_import
+from costmodel.datasets.bench_file import append_result
 from costmodel.datasets.bench_import import bench_runs
 from costmodel.datasets.record import LabelQuality
 from costmodel.features.schema import SCHEMA
@@ -108,21 +113,23 @@ def test_other_shapes_and_other_defaults_stay_apart() -> None:
     assert [one.n_rows for one in joined([_session("dabe"), other])] == [4]
 
 
+_RECORD = WorkloadRecord(
+    kernel_name="gemm",
+    kernel_source="def gemm(): ...",
+    input_shapes=((4,),),
+    dtypes=("torch.float32",),
+    hardware="NVIDIA H200",
+    settings={},
+    ir_graph={},
+)
+
+
 def test_a_bench_becomes_a_run_with_the_best_labels() -> None:
     result = bench_builder.result(
         {"pick": ["a"], "top2": ["d", "a", "b"]},
         [{"d": 10.0, "a": 8.0, "b": 5.0}, {"d": 10.2, "a": 8.1, "b": 5.1}] * 3,
     )
-    record = WorkloadRecord(
-        kernel_name="gemm",
-        kernel_source="def gemm(): ...",
-        input_shapes=((4,),),
-        dtypes=("torch.float32",),
-        hardware="NVIDIA H200",
-        settings={},
-        ir_graph={},
-    )
-    [run], left_out = bench_runs([result], lambda workload: record)
+    [run], left_out = bench_runs([result], lambda workload: _RECORD)
     assert not left_out
     assert run.family == result.planned.workload.family
     assert run.default_index is not None
@@ -135,3 +142,23 @@ def test_a_bench_becomes_a_run_with_the_best_labels() -> None:
     assert not none
     assert len(said) == 1
     assert "no record" in said[0]
+
+
+def test_a_workload_measured_twice_is_two_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        cli_bench_import, "_records", lambda corpus, gpu: lambda workload: _RECORD
+    )
+    once = bench_builder.result({"pick": ["a"]}, [{"d": 10.0, "a": 8.0}] * 3)
+    places = []
+    for name, at_s in (("monday", 1.0), ("tuesday", 2.0)):
+        places.append(tmp_path / name)
+        places[-1].mkdir()
+        again = replace(once, started_at_s=at_s)
+        append_result(places[-1] / "bench-0.jsonl", again)
+    words = ["bench", "import", *map(str, places), "--corpus", str(tmp_path / "c")]
+    assert cli.main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["n_added"] == 2
+    assert cli.main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["n_known"] == 2
