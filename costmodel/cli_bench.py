@@ -91,8 +91,8 @@ def _planning_options(made: argparse.ArgumentParser) -> None:
         "words",
         nargs="*",
         metavar="WORKLOAD",
-        help="ids, kernels, families, 'KERNEL ARG ...' or 'FILE.py:KERNEL ARG ...'; "
-        "none means every registered one",
+        help="ids, kernels, families, 'KERNEL ARG ...', 'FILE.py:KERNEL ARG ...', or a "
+        "FILE.py that lists CASES; none means every registered one",
     )
     add("--gpu", default="H200", help="default: %(default)s")
     add("--per-kernel", type=int, metavar="N", help="shapes of a kernel at most")

@@ -3,6 +3,7 @@
 A word is a workload id, a family, a kernel reference (`family_module:kernel`), or a
 kernel with its arguments in one word, such as `"matmul:gemm_nn bf16[16,4096]
 bf16[4096,4096]"`. The kernel may be one of a file of your own: `"FILE.py:KERNEL ..."`.
+A file that lists `CASES`, as the registered ones do, is a word by itself: `FILE.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from costmodel.kernel_file import load_name
 
 OWN_FILE = "own_file"
 """Family and variant of kernels from a user's file, which nobody labelled."""
+
+CASES = "CASES"
+"""Name of a file's tuple of `KernelCase`: kernels with references and arguments."""
 
 FOREIGN = "FOREIGN"
 """Name of a module's foreign callables, {kernel name: {label: callable}}."""
@@ -70,6 +74,7 @@ def select(
 
     Raises:
         ArgumentSpecError: A word names nothing.
+        KernelFileError: A file does not import or lists no cases.
     """
     named: list[Workload] = []
     broad: list[Workload] = []
@@ -78,6 +83,9 @@ def select(
         first, *args = word.split() or [""]
         if args:
             named.append(_with_arguments(first, args, known))
+            continue
+        if word.endswith(".py"):
+            broad += _workloads_of_file(word)
             continue
         exact = [one for one in known if one.workload_id == word]
         named += exact
@@ -101,7 +109,7 @@ def resolve(workload: Workload, cases: Mapping[str, KernelCase]) -> BenchKernel:
     Raises:
         KernelFileError: Neither.
     """
-    case = cases.get(workload.kernel)
+    case = cases.get(workload.kernel) or _case_of_file(workload.kernel)
     if case is None:
         return BenchKernel(load_kernel(workload.kernel))
     return BenchKernel(
@@ -156,6 +164,25 @@ def _module_foreign(case: KernelCase) -> Mapping[str, Callable[..., Any]] | None
     by_kernel = getattr(case.kernel.fn, "__globals__", {}).get(FOREIGN, {})
     found: Mapping[str, Callable[..., Any]] | None = by_kernel.get(case.name)
     return found
+
+
+def _workloads_of_file(path: str) -> list[Workload]:
+    """Every case of a file with every argument list it names."""
+    return [
+        Workload(f"{path}:{case.name}", args, case.family, case.variant)
+        for case in load_name(Path(path), CASES)
+        for args in case.shapes
+    ]
+
+
+def _case_of_file(reference: str) -> KernelCase | None:
+    """The case of a kernel in a file; None where the file lists none of it."""
+    path, _, name = reference.rpartition(":")
+    try:
+        cases = load_name(Path(path), CASES)
+    except KernelFileError:
+        return None
+    return next((case for case in cases if case.name == name), None)
 
 
 def _with_arguments(

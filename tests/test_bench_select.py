@@ -95,6 +95,54 @@ def test_a_kernel_of_a_file_has_no_reference_to_be_judged_by(tmp_path: Path) -> 
         load_foreign({"x": f"{path}:nobody"})
 
 
+def test_a_file_that_lists_cases_is_a_word_and_judges_its_kernels(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "cases.py"
+    path.write_text(
+        textwrap.dedent(
+            """
+            import helion
+            import helion.language as hl
+            import torch
+
+            from costmodel.datasets.workloads.workload import KernelCase
+
+            @helion.kernel(static_shapes=True)
+            def halve(x: torch.Tensor) -> torch.Tensor:
+                out = torch.empty_like(x)
+                for tile in hl.tile(x.size(0)):
+                    out[tile] = x[tile] * 0.5
+                return out
+
+            def eager(x):
+                return x * 0.5
+
+            shapes = (("f32[64]",), ("f32[7]",))
+            CASES = (
+                KernelCase(halve, eager, "own", "plain", ("f32[4]",), shapes, 0.5),
+            )
+            """
+        )
+    )
+    found = select([str(path)], KNOWN)
+    kernel = f"{path}:halve"
+    assert found == [
+        Workload(kernel, (t,), "own", "plain") for t in ("f32[64]", "f32[7]")
+    ]
+    assert select([str(path)], KNOWN, per_kernel=1) == found[:1]
+    made = resolve(found[0], {})
+    assert made.reference is not None and made.reference(3.0) == 1.5
+    assert made.kernel.name == "halve" and made.rtol == 0.5
+    # Other arguments of the same kernel have the same judge.
+    (other,) = select([f"{kernel} f32[9]"], KNOWN)
+    assert resolve(other, {}).reference is made.reference
+    empty = tmp_path / "empty.py"
+    empty.write_text("")
+    with pytest.raises(KernelFileError, match="CASES"):
+        select([str(empty)], KNOWN)
+
+
 @pytest.mark.parametrize("text", ["kernel", "k=file.py", "k=file:f", "=file.py:f"])
 def test_a_foreign_option_is_read_or_refused(text: str) -> None:
     with pytest.raises(ArgumentSpecError, match=r"FILE\.py:FUNCTION"):
