@@ -191,7 +191,7 @@ def range_slots(graph: KernelGraph) -> dict[int, int]:
 def range_values(
     slots: Mapping[int, int], configs: Sequence[Config], key: str
 ) -> dict[int, Sizes]:
-    """A numeric `range_*` knob of each region, 0 where absent, by graph id."""
+    """A `range_*` knob of each region, 0 where absent or false, by graph id."""
     width = 1 + max(slots.values(), default=0)
 
     def encode(value: Any) -> tuple[float, ...]:
@@ -203,8 +203,8 @@ def range_values(
 
 
 def _plain(value: Any) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number else 0.0
+    """A number, or whether a flag is set."""
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def knob_features(

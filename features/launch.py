@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,8 @@ import numpy.typing as npt
 from costmodel.features.compute import Dot
 from costmodel.features.dottiles import WGMMA_MIN_ROWS
 from costmodel.features.dottiles import WGMMA_MIN_THREADS
+from costmodel.features.fusion import FusedPair
+from costmodel.features.fusion import fuses
 from costmodel.features.graph import KernelGraph
 from costmodel.features.knobs import DEFAULT_NUM_STAGES
 from costmodel.features.knobs import asked_descriptors
@@ -37,6 +40,7 @@ from costmodel.types import Config
 
 Flags = npt.NDArray[np.bool_]
 
+_NEVER = np.zeros(1, dtype=np.bool_)
 _GROUP_MIN_COLUMNS = 8.0  # columns of the smallest wgmma (PTX ISA)
 
 
@@ -49,12 +53,14 @@ class CompiledLoop:
         stages: Stages of its pipeline.
         own_stages: Those that its own `range_num_stages` asks for, or 0.
         copies: How often its body is repeated within a trip.
+        fused: bool[n], whether it is one loop with the persistent grid around it.
     """
 
     is_loop: Flags
     stages: Sizes
     own_stages: Sizes
     copies: Sizes
+    fused: Flags
 
 
 class Launch:
@@ -95,8 +101,32 @@ class Launch:
         self.persistent = encoded(configs, "pid_type", _persists)[0] > 0.0
         self.range_stages = range_values(plan.range_slots, configs, "range_num_stages")
         self.unrolls = range_values(plan.range_slots, configs, "range_unroll_factors")
+        self.flattens = range_values(plan.range_slots, configs, "range_flattens")
         self.loops = {one.graph_id: compiled_loop(self, one) for one in plan.loops}
+        for pair in plan.pairs:
+            self.loops[pair.loop] = self._fused(pair)
         self.chains = plan.chains
+
+    def _fused(self, pair: FusedPair) -> CompiledLoop:
+        """A loop with what a grid that is flattened into it makes of it."""
+        grid, loop = self.loops[pair.grid], self.loops[pair.loop]
+        fused = fuses(
+            self.flattens.get(pair.grid, np.zeros(1)),
+            self.persistent,
+            loop.is_loop,
+            (grid.copies, loop.copies),
+            self.tiles.axis_trips[pair.loop][0],
+            self.tiles.rolled,
+        )
+        own = np.where(fused, np.maximum(grid.own_stages, loop.own_stages), 0.0)
+        # One stage is as if nothing was asked for.
+        asked = np.where(own > 1.0, own, self.stages)
+        return replace(
+            loop,
+            stages=np.where(fused, asked, loop.stages),
+            own_stages=np.where(fused, own, loop.own_stages),
+            fused=fused,
+        )
 
     def bits(self, text: str) -> Bits:
         """log2 of a tile dimension."""
@@ -128,13 +158,14 @@ def compiled_loop(launch: Launch, loop: LoopPlan) -> CompiledLoop:
     unroll = np.where(launch.no_unroll, 1.0, unroll)
     if loop.is_grid:
         is_loop = launch.persistent
-        return CompiledLoop(is_loop, stages, own, np.where(is_loop, unroll, 1.0))
+        copies = np.where(is_loop, unroll, 1.0)
+        return CompiledLoop(is_loop, stages, own, copies, _NEVER)
     trips = np.ones(1)
     for count in launch.tiles.axis_trips.get(loop.graph_id, ()):
         trips = trips * count
     if not loop.trips_known:
         is_loop = np.ones(1, dtype=np.bool_)
-        return CompiledLoop(is_loop, stages, own, unroll)
+        return CompiledLoop(is_loop, stages, own, unroll, _NEVER)
     # Fewer trips than the factor: what is left over runs unrolled by one, and without
     # stages (Triton's LoopUnroll).
     rest = trips < unroll
@@ -144,6 +175,7 @@ def compiled_loop(launch: Launch, loop: LoopPlan) -> CompiledLoop:
         np.where(rest, 1.0, stages),
         np.where(rest, 0.0, own),
         np.where(rest, 1.0, unroll),
+        _NEVER,
     )
 
 

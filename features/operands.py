@@ -55,6 +55,30 @@ def stays_in_place(operand: Operand, side: int) -> bool:
     return side == 1 or not operand.is_reshaped
 
 
+def carried_bytes(launch: Launch, loop: LoopPlan) -> tuple[Sizes, Sizes]:
+    """Operands that a loop fused with its grid gets from what came before it.
+
+    Returns:
+        Bytes that stay, those of the first program beside those of the later ones,
+        and the most that passes through where the dot reads registers.
+    """
+    inside = {launch.graph.accesses[one.index].node_id for one in loop.loads}
+    stays: dict[str, Sizes] = {}
+    passing = np.zeros(1)
+    for one in loop.dots:
+        group = is_group(launch, one.dot)
+        for side, operand in enumerate((one.left, one.right)):
+            source, tile = operand.source, operand.source_tile
+            if source is None or tile is None or source in inside:
+                continue
+            size = launch.size(tile)
+            placed = group & (side == 1 or stays_in_place(operand, side))
+            here = np.where(placed, 2.0 * size, 0.0)
+            stays[source] = np.maximum(stays.get(source, here), here)
+            passing = np.maximum(passing, np.where(placed, 0.0, size))
+    return sum(stays.values(), np.zeros(1)), passing
+
+
 def operand_bytes(
     launch: Launch,
     one: DotPlan,

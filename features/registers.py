@@ -217,7 +217,9 @@ def instruction_registers(graph: KernelGraph, launch: Launch) -> Sizes:
     if not launch.hardware.has_wgmma:
         return most
     for dot in graph.dots:
-        _, across = dot_warps(launch, dot)
+        # Rows take a warp for every 16; the others share the columns, even where all
+        # warps then lie along rows and repeat each other's results.
+        across = np.maximum(launch.warps - np.maximum(launch.bits(dot.m) - 4, 0), 0)
         columns = launch.tiles.dim(dot.n) / np.exp2(across.astype(np.float64))
         results = np.clip(columns, _GROUP_LEAST, _GROUP_MOST) / 2.0
         most = np.maximum(most, np.where(is_group(launch, dot), results, 0.0))

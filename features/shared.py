@@ -15,6 +15,7 @@ from costmodel.features.knobs import active_weight
 from costmodel.features.launch import CompiledLoop
 from costmodel.features.launch import Flags
 from costmodel.features.launch import Launch
+from costmodel.features.operands import carried_bytes
 from costmodel.features.operands import operand_bytes
 from costmodel.features.operands import readers
 from costmodel.features.operands import result_bytes
@@ -52,17 +53,26 @@ def shared_memory(launch: Launch, plan: StagingPlan) -> SharedMemory:
     kept = _kept_stores(launch)
     zero = np.zeros(tiles.n)
     total, best, stage, stages = zero, zero, zero, np.ones(tiles.n)
+    pairs = {pair.loop: pair for pair in plan.pairs}
+    bodies = {one.graph_id: one for one in plan.loops}
     for one in plan.loops:
         how = loops[one.graph_id]
+        pair = pairs.get(one.graph_id) if how.fused.any() else None
         innermost = np.ones(1, dtype=np.bool_)
         for graph_id in one.inner:
             innermost = innermost & ~loops[graph_id].is_loop
         pipelined = how.is_loop & innermost & (how.stages > 1.0)
-        ring, one_stage, staged = _ring(launch, one, how, pipelined)
+        scattered = frozenset[str]() if pair is None else pair.scattered
+        ring, one_stage, staged = _ring(launch, one, how, pipelined, scattered)
         passing = _passing(launch, one, staged, kept, pipelined)
         resident = np.zeros(1)
         for tile in one.resident:
             resident = resident + launch.size(tile)
+        if pair is not None:
+            twice, moved = carried_bytes(launch, one)
+            resident = np.where(how.fused, twice, resident)
+            moved = np.maximum(moved, _stored(launch, bodies[pair.grid], kept))
+            passing = np.where(how.fused, np.maximum(passing, moved), passing)
         applies = np.ones(1, dtype=np.bool_) if one.is_grid else how.is_loop
         need = ring + np.where(applies, resident + passing, 0.0)
         if one.is_grid and not launch.graph.dots:
@@ -77,7 +87,11 @@ def shared_memory(launch: Launch, plan: StagingPlan) -> SharedMemory:
 
 
 def _ring(
-    launch: Launch, loop: LoopPlan, how: CompiledLoop, pipelined: Flags
+    launch: Launch,
+    loop: LoopPlan,
+    how: CompiledLoop,
+    pipelined: Flags,
+    scattered: frozenset[str],
 ) -> tuple[Sizes, Sizes, dict[int, Flags]]:
     """Bytes of a loop's buffers, of one stage, and which loads have buffers."""
     ring, stage = np.zeros(1), np.zeros(1)
@@ -95,6 +109,8 @@ def _ring(
         if not loop.dots:
             takes = takes & (how.own_stages > 1.0)
         run = launch.tiles.dim(one.run_unit) if one.run_unit is not None else 1.0
+        if one.run_unit in scattered:
+            run = np.where(how.fused, 1.0, run)
         each_thread = np.maximum(launch.tiles.numel(one.tile[0]) / launch.threads, 1.0)
         together = np.minimum(run, each_thread) * access.itemsize
         takes = takes & (described | (together >= _ASYNC_BYTES))

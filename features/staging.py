@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from costmodel.features.chains import DotChains
 from costmodel.features.chains import find_chains
 from costmodel.features.compute import Dot
+from costmodel.features.fusion import FusedPair
+from costmodel.features.fusion import find_pairs
 from costmodel.features.graph import KernelGraph
 from costmodel.features.indices import DimKind
 from costmodel.features.knobs import range_slots
@@ -122,11 +124,13 @@ class StagingPlan:
         loops: Loops and grid bodies, by ascending graph id.
         range_slots: Slot of each region in the `range_*` lists.
         chains: Which dots meet others.
+        pairs: Grids and loops that may become one.
     """
 
     loops: tuple[LoopPlan, ...]
     range_slots: Mapping[int, int]
     chains: DotChains
+    pairs: tuple[FusedPair, ...]
 
 
 def make_staging_plan(graph: KernelGraph) -> StagingPlan:
@@ -138,7 +142,7 @@ def make_staging_plan(graph: KernelGraph) -> StagingPlan:
         for graph_id, region in graph.regions.items()
         if region.kind in (RegionKind.LOOP, RegionKind.ROOT)
     )
-    return StagingPlan(loops, range_slots(graph), find_chains(graph))
+    return StagingPlan(loops, range_slots(graph), find_chains(graph), find_pairs(graph))
 
 
 def _loop_plan(

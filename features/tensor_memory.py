@@ -1,9 +1,11 @@
 """Tensor memory of one program, on GPUs whose MMA keeps its results there (sm100).
 
 A result of up to 128 rows takes as many columns as it has (32-bit elements); more rows
-take as many again. Results that a loop adds to stay; others take turns, since attention
-reads each one out before the next. Allocations are powers of two of at least 32 columns
-(PTX ISA, tcgen05.alloc). Checked on a matmul and an attention compiled for sm100.
+take as many again. Results that a loop adds to stay while it runs, beside each other;
+others take turns. So does an attention's result over a batch, whose change of shape
+takes it to registers between two trips. Loops that follow each other use the same
+columns. Allocations are powers of two of at least 32 columns (PTX ISA, tcgen05.alloc).
+Checked on kernels compiled for sm100 (`benchmarks/check_limits.py`).
 """
 
 from __future__ import annotations
@@ -21,17 +23,21 @@ _LEAST_COLUMNS = 32.0
 
 def tensor_memory_columns(graph: KernelGraph, launch: Launch) -> Sizes:
     """Columns that one program allocates: float64[n] or float64[1]; 0 without MMA."""
-    stays, passing = np.zeros(1), np.zeros(1)
+    most = np.zeros(1)
     if not launch.hardware.has_tcgen05:
-        return stays
+        return most
+    stays: dict[int, Sizes] = {}
     for dot in graph.dots:
         rows = np.ceil(launch.tiles.dim(dot.m) / _ROWS)
         columns = np.where(is_group(launch, dot), launch.tiles.dim(dot.n) * rows, 0.0)
-        if dot.carried and not dot.rescaled:
-            stays = stays + columns
+        if dot.carried and not (dot.rescaled and dot.batch):
+            stays[dot.graph_id] = stays.get(dot.graph_id, np.zeros(1)) + columns
         else:
-            passing = np.maximum(passing, columns)
-    return allocated(stays + passing)
+            most = np.maximum(most, columns)
+    kept = np.zeros(1)
+    for columns in stays.values():
+        kept = np.maximum(kept, columns)
+    return allocated(kept + most)
 
 
 def allocated(columns: Sizes) -> Sizes:
