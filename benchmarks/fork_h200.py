@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import importlib.util
 import json
 import os
 import signal
@@ -93,6 +94,11 @@ def picked() -> None:
     specs = [parse_argument(text) for text in case.shapes[0]]
     with targeting(hardware):
         costmodel.pick(bind(case.kernel, specs, hardware))
+
+
+def _is_fixed() -> bool:
+    """Whether this checkout reads trees by one thread."""
+    return importlib.util.find_spec("costmodel.booster_bytes") is not None
 
 
 def _load_second_stage() -> None:
@@ -215,6 +221,7 @@ def situation(name: str) -> dict[str, Any]:
         "parent_has_driver": "libcuda.so" in maps,
         "parent_cuda": bool(torch.cuda.is_initialized()),
         "torch": torch.__version__,
+        "ours_reads_without_threads": _is_fixed(),
     }
     with tempfile.TemporaryDirectory() as folder:
         stack, steps = Path(folder) / "stack", Path(folder) / "steps"

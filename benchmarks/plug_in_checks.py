@@ -140,8 +140,8 @@ def _as_alone(alone: str, work: Callable[[], str]) -> str:
     except Exception as error:
         if helions["ok"]:
             raise
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:160]
-        return f"fails as Helion alone ({helions['detail'][:160]}): {words}"
+        words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        return f"fails as Helion alone ({helions['detail'][:300]}): {words}"
 
 
 def _compiled(device: Any, *, is_warm: bool = False, is_enabled: bool = True) -> str:
