@@ -230,6 +230,8 @@ def test_enough_rows_get_whole_warp_groups(m: int, n: int, k: int, gpu: str) -> 
 def test_a_second_warp_group_has_rows_of_its_own() -> None:
     hardware = load_hardware("H200")
     for candidate in _propose("attention", hardware):
+        if "Helion's own rule" in candidate.reason:
+            continue
         config = candidate.config
         rows = max(config["block_sizes"][:-1])
         if rows >= 64 and config["num_warps"] > 4:

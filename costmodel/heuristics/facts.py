@@ -203,6 +203,11 @@ class Facts:
         """Knobs that a device loop walks."""
         return tuple(k for k in self.knobs if not k.on_grid and k.slot in self.active)
 
+    def passes(self) -> tuple[Knob, ...]:
+        """Loops along rows of memory, such as one for a norm's factor."""
+        lanes = {a.contiguous.knob for a in self.accesses if a.contiguous is not None}
+        return tuple(k for k in self.loop_knobs if k.slot in lanes)
+
     def bounded(self, blocks: Sequence[int]) -> list[int]:
         """Block sizes with loops inside a tile cut to that tile, as Helion does."""
         sizes = list(blocks)

@@ -52,6 +52,8 @@ _SWIZZLE_BYTES = 128
 # L2); measured best there are rings of 120 to 200 KiB.
 _ENOUGH_IN_FLIGHT = 120.0 * 1024.0
 _MOST_ACCUMULATORS = 128  # fp32 a thread; half of 255 leaves room for the rest
+_PASS_TILE = 32768  # elements of a pass beside the product, and of its rows at most:
+_PASS_STEP = 256  # 64 were 1.5 times slower with 128 rows, 16 1.2, 1024 1.03 (H200)
 _TIE = 1.03  # the model does not tell 3 % apart
 _SHAPES = 6
 
@@ -74,6 +76,7 @@ def propose_matmul(facts: Facts, base: Config, hardware: Hardware) -> list[Draft
     split = split_knob(facts, dot)
     problem = problem_of(facts, dot, split)
     fixed = other_blocks(facts, dot, split)
+    passes = [k for k in facts.passes() if k.slot in fixed]
     drafts: list[Draft] = []
     choices = ranked_tiles(facts, dot, problem, hardware)
     if split is not None:
@@ -83,6 +86,10 @@ def propose_matmul(facts: Facts, base: Config, hardware: Hardware) -> list[Draft
         for axis, size in ((dot.m, choice.m), (dot.n, choice.n), (dot.k, choice.k)):
             if axis.knob is not None:
                 sizes[axis.knob] = size
+        for knob in passes:
+            whole = power_above(knob.extent)
+            step = min(_PASS_STEP, max(16, _PASS_TILE // choice.m))
+            sizes[knob.slot] = knob.nearest(min(whole, step))
         if split is not None:
             sizes[split.slot] = _split_size(facts, dot, split, choice, hardware)
         config = changed(
@@ -100,7 +107,7 @@ def ranked_tiles(
 ) -> list[_Choice]:
     """The best tile of each of the best shapes, then variants of the very best."""
     tiles = make_tiles(
-        _sizes(facts, dot.m, 16, _MOST_ROWS),
+        _sizes(facts, replace(dot.m, extent=problem.m), 16, _MOST_ROWS),
         _sizes(facts, dot.n, 16, _MOST_COLUMNS),
         _depths(facts, dot),
         (2, 4, 8),
@@ -265,8 +272,12 @@ def problem_of(facts: Facts, dot: Dot, split: Knob | None) -> Problem:
         if knob.slot not in mine and knob is not split:
             programs *= max(1, knob.extent)
     out_bytes = [a.item_bytes for a in facts.accesses if a.is_store]
+    # The longest of unequal groups is several times the average, and rows that a whole
+    # warp group multiplies cost no more than a few: 64 for 16 ran 1.2 times faster, and
+    # as fast where groups were small (two kernels, H200, 2026-11).
+    rows = dot.m.extent if dot.m.certain else max(GROUP_ROWS, dot.m.extent)
     return Problem(
-        m=max(1, dot.m.extent),
+        m=max(1, rows),
         n=max(1, dot.n.extent),
         k=max(1, dot.k.extent),
         programs=max(1, programs),

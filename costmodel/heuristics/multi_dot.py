@@ -46,6 +46,7 @@ from costmodel.types import Config
 Array = npt.NDArray[np.float64]
 
 _ROWS = (32, 64, 128, 256)
+_PASS_STEP = 128  # elements of a pass beside the products: two lines of bf16
 _STEPS = (16, 32, 64, 128)
 _LANES = (16, 32, 64, 128, 256)
 _WARPS = (4, 8)
@@ -186,6 +187,8 @@ def _combinations(facts: Facts) -> Grid:
 def _options(facts: Facts, knob: Knob) -> tuple[int, ...]:
     rows = any(dot.m.knob == knob.slot for dot in facts.dots)
     used = any(knob.slot in (dot.n.knob, dot.k.knob) for dot in facts.dots)
+    if not rows and not used and knob in facts.passes():
+        return (knob.nearest(min(power_above(knob.extent), _PASS_STEP)),)
     if not rows and not used:
         return (knob.choices[0],)
     wanted = (_ROWS if rows else _LANES) if knob.on_grid else _STEPS

@@ -7,8 +7,8 @@
 3. A tensor that is read at several offsets along an outer axis (a stencil) gets some
    rows of it, so that neighbours are read once from memory and then from L1.
 4. Each thread gets two 16-byte vectors of the widest operand, or two runs where fewer
-   bytes lie side by side, one where special functions dominate, and the grid gets four
-   programs an SM where the data allows.
+   bytes lie side by side, one where special functions dominate or elements are looked
+   up one by one, and the grid gets four programs an SM where the data allows.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from costmodel.heuristics.facts import Access
 from costmodel.heuristics.facts import Facts
 from costmodel.heuristics.facts import power_above
 from costmodel.heuristics.facts import power_below
+from costmodel.heuristics.fill import LINE_BYTES
 from costmodel.heuristics.fill import VECTOR_BYTES
 from costmodel.heuristics.fill import fill
 from costmodel.heuristics.fill import fixed_elements
@@ -54,7 +55,10 @@ def propose_pointwise(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
     # not 16 or 32, three shapes ran 2.1 to 5.8 times faster (H200, 2026-11).
     n_vectors = 1 if heavy else 2
     usual = 4 * 32 * run * n_vectors
-    total = main.elements / (hardware.n_sms * _PROGRAMS_PER_SM)
+    # Programs along axes that no knob drives share the work as well.
+    whole = {knob.slot: knob.extent for knob in facts.knobs}
+    work = tile_elements(main, whole) * facts.fixed_programs
+    total = work / (hardware.n_sms * _PROGRAMS_PER_SM)
     budget = max(_LEAST_TILE, min(usual, power_below(total)))
     drafts = []
     for share in (1.0, 0.5, 2.0, 4.0, 0.25, 8.0):
@@ -62,7 +66,7 @@ def propose_pointwise(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
         sizes = _sizes(facts, main, elements, squares)
         sizes = _with_loops(facts, main, sizes, elements, hardware, share)
         tile = tile_elements(main, sizes)
-        per_thread = run * n_vectors
+        per_thread = run if _looks_up(facts) else run * n_vectors
         if programs_of(facts, sizes) < hardware.n_sms * _PROGRAMS_PER_SM:
             per_thread = 1  # too few programs: threads must hide the latency instead
         num_warps = max(1, warps_for(tile, per_thread, most=16))
@@ -81,6 +85,24 @@ def propose_pointwise(facts: Facts, base: Config, hardware: Hardware) -> list[Dr
                         )
                     )
     return drafts
+
+
+def has_short_runs(facts: Facts) -> bool:
+    """Whether fewer bytes lie side by side than one load of a thread can take."""
+    main = facts.widest()
+    if main is None:
+        return False
+    vector = max(1, VECTOR_BYTES // max(a.item_bytes for a in facts.large_accesses()))
+    return _run(main, vector) < vector
+
+
+def _looks_up(facts: Facts) -> bool:
+    """Whether each element of a large load is a request of its own.
+
+    Nothing is gained by more of them in one thread, and warps hide their latency: 4 a
+    thread ran as fast as 8 or faster, 16 at 0.6 to 0.75 of it (H200, 2026-11).
+    """
+    return any(a.is_scattered and not a.is_store for a in facts.large_accesses())
 
 
 def _run(main: Access, vector: int) -> int:
@@ -147,6 +169,10 @@ def _sizes(
         )
     lane = facts.lane_slot()
     inner = [] if lane is None else [lane]
+    if lane is not None and per_unit > 1:
+        # Lines of memory that lie apart, such as rows of a page: two each. 64 bytes
+        # were 0.74 of 256, 128 bytes 0.93 (H200, 2026-11).
+        budget = max(budget, 2 * LINE_BYTES / main.item_bytes)
     stencil = facts.stencil_slot()
     if lane is not None and stencil is not None and budget >= 4 * _STENCIL_LANES:
         # 32 x 128 instead of 1 x 2048 was 1.2 to 1.7 (four taps, H200, 2026-11).

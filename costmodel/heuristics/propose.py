@@ -22,6 +22,8 @@ from costmodel.heuristics.multi_dot import propose_multi_dot
 from costmodel.heuristics.pointwise import propose_pointwise
 from costmodel.heuristics.read_facts import read_facts
 from costmodel.heuristics.reduction import propose_reduction
+from costmodel.heuristics.rules import has_promoted_rule
+from costmodel.heuristics.standing import helion_first
 from costmodel.heuristics.variants import knob_variants
 from costmodel.types import Candidate
 from costmodel.types import CandidateOrigin
@@ -80,6 +82,10 @@ def propose(
         if kept[0] is not drafts[0]:
             variants = knob_variants(facts, kept[0], hardware, space)
         kept += _runnable(extractor, variants)
+    if kept and has_promoted_rule(graph, hardware):
+        first = helion_first(facts, kept[0], default, extractor)
+        if first is not None and _runnable(extractor, [first]):
+            kept = [first, *kept]
     kept = distinct(kept, MOST_PROPOSALS)
     front = _unlike([], kept)
     if len(front) < SPREAD:
