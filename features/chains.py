@@ -9,9 +9,11 @@ at least. (Triton's AccelerateMatmul pass, `warpsPerTileV2` and `warpsPerTileV3`
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 
 from costmodel.features.compute import Dot
 from costmodel.features.graph import KernelGraph
+from costmodel.features.nodes import Node
 from costmodel.features.ops import OpKind
 from costmodel.frozen import dataclass
 
@@ -24,10 +26,12 @@ class DotChains:
         neighbours: By node of a dot, all dots of its region, itself included, in
             program order.
         feeding: Nodes of dots whose result reaches another dot in the same trip.
+        added: Nodes of dots that only add to another value.
     """
 
     neighbours: Mapping[str, tuple[Dot, ...]]
     feeding: frozenset[str]
+    added: frozenset[str]
 
 
 def find_chains(graph: KernelGraph) -> DotChains:
@@ -38,9 +42,14 @@ def find_chains(graph: KernelGraph) -> DotChains:
     feeding: set[str] = set()
     for dot in graph.dots if len(graph.dots) > 1 else ():
         feeding |= _sources(graph, dot.node_id)
+    added: set[str] = set()
+    for graph_id in regions:
+        members = graph.raw.regions[graph_id].node_ids
+        added |= added_products([graph.raw.nodes[i] for i in members])
     return DotChains(
         neighbours={d.node_id: tuple(regions[d.graph_id]) for d in graph.dots},
         feeding=frozenset(feeding),
+        added=frozenset(added),
     )
 
 
@@ -56,3 +65,16 @@ def _sources(graph: KernelGraph, node_id: str) -> set[str]:
             found.add(node.id)
         stack.extend(node.inputs)
     return found
+
+
+def added_products(nodes: Sequence[Node]) -> set[str]:
+    """Dots whose only use is a sum, which the compiler makes their accumulator."""
+    users: dict[str, list[Node]] = {}
+    for node in nodes:
+        for source in node.inputs:
+            users.setdefault(source, []).append(node)
+    return {
+        node.id
+        for node in nodes
+        if node.kind is OpKind.DOT and [u.op for u in users.get(node.id, ())] == ["add"]
+    }

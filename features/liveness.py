@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from costmodel.features.chains import added_products
 from costmodel.features.graph import KernelGraph
 from costmodel.features.nodes import Node
 from costmodel.features.nodes import RawGraph
@@ -230,7 +231,7 @@ def _register_steps(
             root = owner.get(name, name)
             last[root] = max(last.get(root, -1), index)
     columns_of: dict[str, int] = {}
-    added = _added_products(nodes)
+    added = added_products(nodes)
     in_place = _IN_PLACE if graph.dots else ()
     for node in nodes:
         if owner[node.id] != node.id or node.id in through_smem or node.id in added:
@@ -256,19 +257,6 @@ def _register_steps(
 
 # A dot adds to the registers of the accumulator that it is given.
 _IN_PLACE = (OpKind.POINTWISE, OpKind.CONVERT, OpKind.DOT)
-
-
-def _added_products(nodes: Sequence[Node]) -> set[str]:
-    """Dots whose only use is a sum, which the compiler makes their accumulator."""
-    users: dict[str, list[Node]] = {}
-    for node in nodes:
-        for source in node.inputs:
-            users.setdefault(source, []).append(node)
-    return {
-        node.id
-        for node in nodes
-        if node.kind is OpKind.DOT and [u.op for u in users.get(node.id, ())] == ["add"]
-    }
 
 
 def _operands_in_smem(graph: KernelGraph, nodes: Sequence[Node]) -> set[str]:

@@ -117,7 +117,7 @@ def estimate_resources(
     by_threads = np.floor(hardware.max_threads_per_sm / threads)
     by_registers = np.floor(hardware.regs_per_sm / (held * threads))
     by_smem = np.floor(hardware.smem_per_sm_bytes / (smem + _RESERVED_SMEM_BYTES))
-    columns = tensor_memory_columns(graph, launch)
+    columns = tensor_memory_columns(plan, launch)
     by_tmem = programs_by_columns(hardware.tmem_columns, columns)
     fit = np.minimum(np.minimum(by_threads, by_registers), by_smem)
     barriers = named_barriers(threads, hardware)
