@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,21 @@ def picked() -> None:
     specs = [parse_argument(text) for text in case.shapes[0]]
     with targeting(hardware):
         costmodel.pick(bind(case.kernel, specs, hardware))
+
+
+def _watch_cuda(cuda: Any) -> list[str]:
+    """Who first starts CUDA in this process: frames, the innermost last."""
+    found: list[str] = []
+    genuine = cuda._lazy_init
+
+    def lazy_init() -> None:
+        if not found and not cuda.is_initialized():
+            stack = traceback.extract_stack()[:-1]
+            found.extend(f"{one.filename}:{one.lineno} {one.name}" for one in stack)
+        genuine()
+
+    cuda._lazy_init = lazy_init
+    return found
 
 
 def _is_fixed() -> bool:
@@ -211,6 +227,7 @@ def situation(name: str) -> dict[str, Any]:
     import triton  # noqa: F401
 
     began_s = time.perf_counter()
+    started_by = _watch_cuda(torch.cuda)
     prepare()
     maps = Path("/proc/self/maps").read_text()
     line: dict[str, Any] = {
@@ -221,6 +238,7 @@ def situation(name: str) -> dict[str, Any]:
         "parent_has_driver": "libcuda.so" in maps,
         "parent_cuda": bool(torch.cuda.is_initialized()),
         "torch": torch.__version__,
+        "cuda_started_by": started_by,
         "ours_reads_without_threads": _is_fixed(),
     }
     with tempfile.TemporaryDirectory() as folder:
