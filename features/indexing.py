@@ -54,11 +54,9 @@ def descriptor_fits(
     for dim, stride in zip(access.dims, strides, strict=True):
         if dim.kind not in (DimKind.TILE, DimKind.SLICE):
             continue
-        box = np.broadcast_to(tiles.dim(dim.tile), (tiles.n,))
+        box = tiles.dim(dim.tile)
         extent = _known(graph, dim.size)
-        fits &= box <= TMA_MAX_BOX
-        if extent is not None:
-            fits &= box <= extent
+        fits &= box <= (TMA_MAX_BOX if extent is None else min(TMA_MAX_BOX, extent))
         is_batch = any(1 < s < stride for s in strides) and stride <= inner
         if not is_batch:
             fits &= box * access.itemsize >= TMA_UNIT_BYTES

@@ -345,6 +345,8 @@ def active_weight(graph: KernelGraph, tiles: Tiles, index: int) -> Sizes:
     """
     access = graph.accesses[index]
     is_twin = graph.regions[access.graph_id].kind is RegionKind.ROLLED
+    if not tiles.rolled:
+        return np.zeros(1) if is_twin else np.ones(1)
     keys = [graph.by_symbol.get(s) for s in access.symbols]
     rolled = [tiles.rolled[k] for k in keys if k is not None and k in tiles.rolled]
     if not rolled:

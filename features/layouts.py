@@ -47,6 +47,12 @@ def _ones(low: Bits, high: Bits) -> Bits:
     return found
 
 
+def _lowest(count: Bits) -> Bits:
+    """Mask of the bits b < count, which is not negative."""
+    found: Bits = np.left_shift(_ONE_BIT, count) - _ONE_BIT
+    return found
+
+
 def blocked(
     dims: Sequence[Bits], order: Sequence[int], vector: Bits, warps: Bits
 ) -> Layout:
@@ -73,7 +79,8 @@ def blocked(
         low = first + lanes
         end = np.minimum(low + across, dims[dim])
         of_warps[dim] = _ones(np.minimum(low, dims[dim]), end)
-        registers[dim] = _ones(first * 0, first) | _ones(end, dims[dim])
+        spread = _ones(end, dims[dim])
+        registers[dim] = _lowest(first) | spread if place == 0 else spread
     return Layout(tuple(registers), tuple(of_warps))
 
 
@@ -111,7 +118,7 @@ def mma(
     end = np.minimum(low + columns, n)
     column_warps = _ones(low, end)
     column_registers = (
-        _ones(low * 0, np.minimum(low, 1)) | _ones(np.minimum(low, 3), low)
+        _lowest(np.minimum(low, 1)) | _ones(np.minimum(low, 3), low)
     ) | _ones(end, n)
     return Layout((row_registers, column_registers), (row_warps, column_warps))
 
@@ -132,7 +139,7 @@ def dot_operand(
     end = np.minimum(low + warps_of_rows, rows)
     three = np.minimum(np.full(1, 3, dtype=np.int64), rows)
     of_rows = _ones(three, low) | _ones(end, rows)
-    of_k = _ones(low * 0, np.minimum(k, 1)) | _ones(np.minimum(k, 3), k)
+    of_k = _lowest(np.minimum(k, 1)) | _ones(np.minimum(k, 3), k)
     none = warps * 0
     return Layout((of_rows, of_k), (_ones(low, end), none))
 

@@ -124,11 +124,11 @@ def _step_table(
 
 def live_bytes(plan: LivePlan, tiles: Tiles) -> LiveBytes:
     """Peak live bytes of n configs; sums of whole numbers, exact in any order."""
-    numel = [
-        np.broadcast_to(tiles.numel(shape), (tiles.n,)) for shape, _ in plan.columns
-    ]
+    numel = np.empty((len(plan.columns), tiles.n))
+    for row, (shape, _) in enumerate(plan.columns):
+        numel[row] = tiles.numel(shape)
     items = np.array([[float(item)] for _, item in plan.columns])
-    bytes_of = np.ascontiguousarray(np.stack(numel) * items)
+    bytes_of = numel * items
     by_role = [counts @ bytes_of for counts in plan.counts]
     carry, loads, dots, other = by_role
     return LiveBytes(
@@ -138,7 +138,7 @@ def live_bytes(plan: LivePlan, tiles: Tiles) -> LiveBytes:
         loads=loads.max(axis=0),
         registers=(plan.register_counts @ bytes_of).max(axis=0),
         loop_registers=(plan.loop_counts @ bytes_of).max(axis=0),
-        largest_tile=np.stack(numel).max(axis=0),
+        largest_tile=numel.max(axis=0),
     )
 
 

@@ -74,6 +74,10 @@ class Scratch:
         self.warps, self.threads = warps, threads
         self._bits: dict[str, Bits] = {}
         self._main: dict[tuple[str, ...], Layout] = {}
+        self._own: dict[tuple[tuple[str, ...], _Walk, int], Bits] = {}
+        # By the identity of vectors, which live as long.
+        self._layouts: dict[tuple[tuple[str, ...], _Walk, int], Layout] = {}
+        self._kept: list[Bits] = []
         self._walks = {i: walk_of(a) for i, a in enumerate(graph.accesses)}
         self._vectors = self._find_vectors()
         self.shapes = tuple(
@@ -141,7 +145,13 @@ class Scratch:
         return found
 
     def _own_vector(self, index: int, access: Access) -> Bits:
-        walk = self._walks[index]
+        key = (access.shape, self._walks[index], access.itemsize)
+        found = self._own.get(key)
+        if found is None:
+            found = self._own[key] = self._find_own_vector(access, self._walks[index])
+        return found
+
+    def _find_own_vector(self, access: Access, walk: _Walk) -> Bits:
         if walk.place is None or walk.is_scattered or not access.shape:
             return np.zeros(1, dtype=np.int64)
         widest = int(np.log2(VECTOR_BYTES / min(VECTOR_BYTES, access.itemsize)))
@@ -150,8 +160,14 @@ class Scratch:
         return np.minimum(np.minimum(run, widest), each)
 
     def _layout(self, shape: tuple[str, ...], walk: _Walk, vector: Bits) -> Layout:
-        dims = [self._dim(part) for part in shape]
-        return blocked(dims, tile_order(len(shape), walk), vector, self.warps)
+        key = (shape, walk, id(vector))
+        found = self._layouts.get(key)
+        if found is None:
+            dims = [self._dim(part) for part in shape]
+            found = blocked(dims, tile_order(len(shape), walk), vector, self.warps)
+            self._layouts[key] = found
+            self._kept.append(vector)
+        return found
 
     def main_layout(self, shape: tuple[str, ...]) -> Layout:
         """Layout in which a tile is computed: that of its first load."""
@@ -195,11 +211,12 @@ class Scratch:
         if len(shape) < self.rank:
             return self._vector(index, access)
         main = self.main_layout(shape)
+        if access.kind is OpKind.LOAD and not walk.is_scattered:
+            own = self._layout(shape, walk, self._vectors[shape, walk.place])
+            return conversion_bytes(main, own, numel, item)
         own = self._layout(shape, walk, self._own_vector(index, access))
         if walk.is_scattered:
             return conversion_bytes(main, own, numel, _POINTER_BYTES)
-        if access.kind is OpKind.LOAD:
-            own = self._layout(shape, walk, self._vectors[shape, walk.place])
         return conversion_bytes(main, own, numel, item)
 
 

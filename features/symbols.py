@@ -48,6 +48,7 @@ def names_in(text: str) -> frozenset[str]:
     )
 
 
+@lru_cache(maxsize=4096)
 def literal(text: str) -> int | None:
     """The integer that a size spells, or None."""
     text = text.strip()

@@ -72,7 +72,8 @@ class Tiles:
             return known
         number = literal(text)
         if number is not None:
-            return np.array([float(next_power_of_2(number))])
+            self._dim[text] = np.array([float(next_power_of_2(number))])
+            return self._dim[text]
         found = evaluate(text, self.symbols)
         if found is None:
             raise UnreadableKernelError(
