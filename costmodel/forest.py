@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from costmodel.booster_bytes import booster_from
 from costmodel.errors import CorruptRecordError
+from costmodel.frozen import dataclass
 from costmodel.layout import RowLayout
 from costmodel.tree_file import read_trees
 from costmodel.tree_sums import TreeSums

@@ -25,6 +25,7 @@ from costmodel.features.liveness import make_live_plan
 from costmodel.features.proposed import Proposed
 from costmodel.features.remembered import RememberedFeatures
 from costmodel.features.remembered import RememberedResources
+from costmodel.features.remembered import joined
 from costmodel.features.resources import Resources
 from costmodel.features.resources import estimate_resources
 from costmodel.features.schema import BASE_FEATURES
@@ -47,7 +48,8 @@ from costmodel.types import KernelClass
 
 # Batches of resources that are remembered: a decision asks for drafts, their variants
 # and seeds in turn, and for no more than a hundred of them at once.
-_MOST_BATCHES = 3
+_MOST_BATCHES = 6
+_MOST_APART = 4  # configs that are looked up one by one in different batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +165,7 @@ class FeatureExtractor:
             configs,
             self.hardware,
         )
-        scattered = scattered_blocks(self.graph, configs)
-        work = estimate_work(self.graph, tiles, resources.threads, scattered)
-        estimate = estimate_time(
-            self.graph, tiles, resources, work, configs, self.hardware
-        )
+        work, estimate = self._timed(tiles, resources, configs)
         return Evaluation(tiles, live, resources, work, estimate)
 
     def base(self, configs: Sequence[Config]) -> FloatArray:
@@ -240,17 +238,50 @@ class FeatureExtractor:
             columns,
             self.hardware,
         )
-        made = RememberedResources(batch, found)
+        made = RememberedResources(
+            batch, found, lambda: self._timed(tiles, found, columns)[1].total_us
+        )
         self._batches = [made, *self._batches][:_MOST_BATCHES]
         return made.resources(np.arange(len(configs)))
 
+    def _timed(
+        self, tiles: Tiles, resources: Resources, configs: Sequence[Config]
+    ) -> tuple[Work, Estimate]:
+        """Work and time of n configs whose resources are known."""
+        scattered = scattered_blocks(self.graph, configs)
+        work = estimate_work(self.graph, tiles, resources.threads, scattered)
+        return work, estimate_time(
+            self.graph, tiles, resources, work, configs, self.hardware
+        )
+
     def known_resources(self, configs: Sequence[Config]) -> Resources | None:
-        """The same if these very objects were evaluated together before, else None."""
-        for known in (*self._batches, self._remembered):
-            rows = None if known is None else known.rows(configs)
-            if known is not None and rows is not None:
-                return known.resources(rows)
-        return None
+        """The same if these very objects were evaluated before, else None."""
+        places = self._places(configs)
+        if places is None:
+            return None
+        parts = [known.resources(rows) for known, rows in places]
+        return parts[0] if len(parts) == 1 else joined(parts)
+
+    def _places(
+        self, configs: Sequence[Config]
+    ) -> list[tuple[RememberedResources, npt.NDArray[np.intp]]] | None:
+        """Where configs are remembered, in their order; None where one is not."""
+        batches = [one for one in (*self._batches, self._remembered) if one is not None]
+        for known in batches:
+            rows = known.rows(configs)
+            if rows is not None:
+                return [(known, rows)]
+        if len(configs) > _MOST_APART:
+            return None
+        found = []
+        for config in configs:
+            place = next(
+                ((b, row) for b in batches if (row := b.row(config)) is not None), None
+            )
+            if place is None:
+                return None
+            found.append((place[0], np.array([place[1]], dtype=np.intp)))
+        return found
 
     def analytic_us(self, configs: Sequence[Config]) -> npt.NDArray[np.float64]:
         """First-principles time of each config in microseconds: float64[n].
@@ -258,11 +289,11 @@ class FeatureExtractor:
         Raises:
             UnreadableKernelError: A config does not fit this kernel.
         """
-        known = self._remembered
-        rows = None if known is None else known.rows(configs)
-        if known is not None and rows is not None:
-            return known.total_us(rows)
-        return self.evaluate(configs).estimate.total_us
+        places = self._places(configs)
+        if places is None:
+            return self.evaluate(configs).estimate.total_us
+        parts = [known.total_us(rows) for known, rows in places]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _pack(

@@ -11,7 +11,6 @@ compiled kernels.)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from costmodel.features.graph import KernelGraph
 from costmodel.features.loops import BoundKind
 from costmodel.features.regions import RegionKind
 from costmodel.features.symbols import Sizes
+from costmodel.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ One object for n configs of one kernel on one GPU; several estimates read it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +34,7 @@ from costmodel.features.staging import StagingPlan
 from costmodel.features.staging import Tile
 from costmodel.features.symbols import Sizes
 from costmodel.features.tiles import Tiles
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.types import Config
 

@@ -199,3 +199,21 @@ def test_only_these_very_objects_are_remembered() -> None:
     changed = {**pool[0], "num_warps": 32}
     assert not np.array_equal(extractor.base([changed]), extractor.base([pool[0]]))
     assert np.array_equal(extractor.base([dict(pool[1])]), extractor.base([pool[1]]))
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_what_was_asked_in_turns_is_what_would_be_computed(name: str) -> None:
+    pool = _pool(name)
+    asked, fresh = _extractor(name), _extractor(name)
+    for start in range(0, 6, 2):
+        asked.resources(pool[start : start + 2])
+    apart = [pool[4], pool[1], pool[2]]
+    known = asked.known_resources(apart)
+    assert known is not None
+    plain = fresh.resources(apart)
+    for field in dataclasses.fields(plain):
+        ours, theirs = getattr(known, field.name), getattr(plain, field.name)
+        assert ours.tobytes() == theirs.tobytes(), field.name
+    again = asked.analytic_us(apart)
+    assert np.array_equal(again, _extractor(name).analytic_us(apart))
+    assert asked.known_resources([*apart, dict(pool[0])]) is None

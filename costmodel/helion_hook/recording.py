@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from costmodel.frozen import dataclass
 from costmodel.helion_hook.devices import device_of
 from costmodel.helion_hook.plain import helion_config
 from costmodel.helion_hook.plain import plain_config

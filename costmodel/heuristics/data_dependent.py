@@ -15,8 +15,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from costmodel.frozen import dataclass
 from costmodel.hardware import Hardware
 from costmodel.heuristics.drafts import Draft
 from costmodel.heuristics.drafts import changed
