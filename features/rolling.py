@@ -56,6 +56,22 @@ def add_reductions(
         by_symbol[symbol] = key
         if block_id is not None:
             keys[block_id] = key
+    # What is reduced may have no symbol: an accumulator over a whole dimension whose
+    # length is no power of two is written at its padded length, a number.
+    for block_id, extent in _rolled_numbers(raw).items():
+        if block_id in slots and block_id not in keys:
+            keys[block_id] = len(result)
+            result.append(
+                Block(
+                    key=len(result),
+                    block_id=block_id,
+                    symbol=None,
+                    kind=BlockKind.REDUCTION,
+                    slot=slots.index(block_id),
+                    extent=extent,
+                    extent_known=True,
+                )
+            )
     return tuple(result), tuple(keys[b] for b in slots if b in keys)
 
 
@@ -98,6 +114,20 @@ def _rolled_symbols(raw: RawGraph, by_symbol: Mapping[str, int]) -> dict[str, in
         free = seen[block_id] - set(by_symbol) - set(found)
         if free:
             found[min(free, key=lambda s: (len(s), s))] = block_id
+    return found
+
+
+def _rolled_numbers(raw: RawGraph) -> dict[int, int]:
+    """Elements by block id of each rolled reduction whose range is a number."""
+    found: dict[int, int] = {}
+    for region in raw.regions.values():
+        if region.kind != "ReductionLoopGraphInfo" or len(region.block_ids) != 1:
+            continue
+        for node_id in region.node_ids:
+            for part in raw.nodes[node_id].reduction_ranges[:1]:
+                extent = literal(part)
+                if extent is not None:
+                    found.setdefault(region.block_ids[0], extent)
     return found
 
 

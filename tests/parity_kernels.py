@@ -157,6 +157,20 @@ def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch
 
 
 @static
+def ragged_total(values: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
+    # Whole-row accumulators stand in the IR at their padded length, without a symbol.
+    width = values.size(1)
+    groups = starts.size(0) - 1
+    out = torch.empty([groups], dtype=torch.float32, device=values.device)
+    for group in hl.grid(groups):
+        acc = hl.zeros([width], dtype=torch.float32)
+        for rows in hl.tile(starts[group], starts[group + 1]):
+            acc = acc + values[rows, :].sum(0)
+        out[group] = acc.sum()
+    return out
+
+
+@static
 def ragged_sum(values: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
     width = values.size(1)
     groups = starts.size(0) - 1
@@ -439,6 +453,7 @@ CASES: dict[str, ParityCase] = {
         ParityCase(attention, _HEADS, _MULTI_DOT),
         ParityCase(causal_attention, _HEADS, _MULTI_DOT),
         ParityCase(ragged_sum, ("f32[904,128]", "i32[5]@offsets(904)"), _DATA),
+        ParityCase(ragged_total, ("f32[904,768]", "i32[5]@offsets(904)"), _DATA),
         ParityCase(
             grouped_product,
             ("bf16[256,256]", "bf16[4,256,512]", "i32[5]@offsets(256)"),

@@ -17,9 +17,9 @@ def pack_signs(x: torch.Tensor) -> torch.Tensor:
     m, n, _ = x.size()
     out = torch.empty([m, n], dtype=torch.int32, device=x.device)
     for rows, words in hl.tile([m, n]):
-        bit = (x[rows, words, :] < 0).to(torch.int32)
-        place = hl.arange(32)
-        out[rows, words] = (bit << place[None, None, :]).sum(-1).to(torch.int32)
+        bit = torch.where(x[rows, words, :].to(torch.float32) < 0, 1, 0)
+        word = bit << hl.arange(32)[None, None, :]
+        out[rows, words] = word.sum(-1).to(torch.int32)
     return out
 
 

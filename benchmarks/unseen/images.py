@@ -70,19 +70,21 @@ def average_pool_3x3(x: torch.Tensor) -> torch.Tensor:
     """Mean of each 3 x 3 neighbourhood inside the image. x [b, h, w, c], as given."""
     b, h, w, c = x.size()
     out = torch.empty_like(x)
-    for ib, iy, tx, tc in hl.tile([b, h, w, c], block_size=[1, 1, None, None]):
-        total = hl.zeros([tx, tc], dtype=torch.float32)
-        count = hl.zeros([tx, tc], dtype=torch.float32)
+    for ib, ty, tx, tc in hl.tile([b, h, w, c], block_size=[1, None, None, None]):
+        total = hl.zeros([ty, tx, tc], dtype=torch.float32)
+        count = hl.zeros([ty, tx], dtype=torch.float32)
         for dy in hl.static_range(3):
             for dx in hl.static_range(3):
-                yy = iy.begin + dy - 1
+                yy = ty.index + dy - 1
                 xx = tx.index + dx - 1
-                inside = (xx >= 0) & (xx < w) & (yy >= 0) & (yy < h)
-                keep = inside[:, None] & (tc.index < c)[None, :]
+                inside_y = (yy >= 0) & (yy < h)
+                inside = inside_y[:, None] & ((xx >= 0) & (xx < w))[None, :]
+                keep = inside[:, :, None] & (tc.index < c)[None, None, :]
                 part = hl.load(x, [ib.begin, yy, xx, tc], extra_mask=keep)
                 total = total + part.to(torch.float32)
-                count = count + inside.to(torch.float32)[:, None]
-        out[ib.begin, iy.begin, tx, tc] = (total / count).to(x.dtype)
+                count = count + inside.to(torch.float32)
+        mean = total / torch.clamp(count, min=1.0)[:, :, None]
+        out[ib.begin, ty, tx, tc] = mean.to(x.dtype)
     return out
 
 

@@ -16,8 +16,8 @@ FAMILY = "unseen_algebra"
 @helion.kernel(static_shapes=True)
 def newton_inverse(a: torch.Tensor, n_steps: hl.constexpr) -> torch.Tensor:
     """Inverses of positive definite a [b, s, s] by Newton's iteration, in f32."""
-    b, s, _ = a.size()
-    s = hl.specialize(s)
+    b = a.size(0)
+    s = hl.specialize(a.size(1))
     out = torch.empty_like(a)
     for ib in hl.tile(b, block_size=1):
         matrix = a[ib.begin, :, :]
@@ -44,7 +44,7 @@ def newton_inverse_reference(a: torch.Tensor, n_steps: int) -> torch.Tensor:
 @helion.kernel(static_shapes=True)
 def power_iteration(a: torch.Tensor, start: torch.Tensor, n_steps: int) -> torch.Tensor:
     """Length of a v after so many normalised steps, for each of a [b, s, s]."""
-    b, _s, _ = a.size()
+    b = a.size(0)
     out = torch.empty([b], dtype=torch.float32, device=a.device)
     for tb in hl.tile(b):
         matrix = a[tb, :, :].to(torch.float32)
@@ -182,7 +182,7 @@ def fft_stage_reference(
 
 @helion.kernel(static_shapes=False)
 def rotary_two_axes(
-    x: torch.Tensor, row: torch.Tensor, column: torch.Tensor, base: float
+    x: torch.Tensor, row: torch.Tensor, column: torch.Tensor, base: hl.constexpr
 ) -> torch.Tensor:
     """Rotary positions of a grid: first half of d by row, second by column.
 
