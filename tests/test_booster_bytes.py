@@ -6,6 +6,12 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+import xgboost
+
+from costmodel.booster_bytes import booster_from
+from costmodel.learned import bundled_model_path
+
 FORKED = textwrap.dedent(
     """
     import os
@@ -27,6 +33,17 @@ FORKED = textwrap.dedent(
     raise SystemExit(1 if os.waitpid(child, 0)[1] else 0)
     """
 )
+
+
+def test_the_users_own_settings_of_xgboost_stay() -> None:
+    path = bundled_model_path()
+    before = xgboost.get_config()
+    booster = booster_from(path.read_bytes())
+    assert xgboost.get_config() == before
+    again = booster_from(bytes(booster.save_raw("ubj")))
+    assert again.save_raw("ubj") == booster.save_raw("ubj")
+    with pytest.raises(xgboost.core.XGBoostError):
+        booster_from(b"no trees")
 
 
 def run_forked(loaded: str) -> int:
