@@ -19,10 +19,10 @@ from costmodel.tree_file import TreeArrays
 from costmodel.types import FloatArray
 
 Words = npt.NDArray[np.uint64]
-"""uint64[n_words, n_sets]: sets of rows, a bit for each."""
+"""uint64[n_sets, n_words]: sets of rows, a bit for each."""
 
 # Rows that are walked together: more take more memory than a cache holds.
-_MOST_ROWS = 1024
+_MOST_ROWS = 640
 
 
 class TreeSums:
@@ -73,13 +73,13 @@ class TreeSums:
     ) -> list[FloatArray]:
         leaves, reached = self._walk(self._answers(rows), len(rows))
         order = np.argsort(leaves, kind="stable")  # nodes of a tree are neighbours
-        leaves = leaves[order]
-        sets = np.ascontiguousarray(reached.T[order])
+        leaves, sets = leaves[order], reached[order]
         # Every leaf as a row of values, and zeros for rows that do not reach it: adding
         # those changes nothing. Whole words, so that NumPy never adds along the leaves
         # of one row in an order of its own.
         values = np.unpackbits(sets.view(np.uint8), axis=1, bitorder="little")
-        addends = values * self._value[leaves][:, None]
+        addends = values.astype(np.float32)
+        addends *= self._value[leaves][:, None]
         edges = np.searchsorted(leaves, self._first)
         return [
             np.add.reduce(addends[edges[first] : edges[end]], axis=0)[: len(rows)]
@@ -97,26 +97,27 @@ class TreeSums:
         goes_left = columns < self._threshold[open_ones][:, None]
         some = np.packbits(goes_left, axis=1, bitorder="little")
         packed[open_ones, : some.shape[1]] = some
-        return np.ascontiguousarray(packed.view(np.uint64).T)
+        return packed.view(np.uint64)
 
     def _walk(self, answers: Words, n_rows: int) -> tuple[npt.NDArray[np.int64], Words]:
         """Leaves that some row reaches, and which rows reach each."""
-        everyone = np.zeros(len(answers) * 64, dtype=np.bool_)
+        everyone = np.zeros(answers.shape[1] * 64, dtype=np.bool_)
         everyone[:n_rows] = True
         whole = np.packbits(everyone, bitorder="little").view(np.uint64)
         nodes = self._first[:-1]
-        reached = np.repeat(whole[:, None], len(nodes), axis=1)
+        reached = np.repeat(whole[None], len(nodes), axis=0)
         leaves, sets = [], []
         while len(nodes):
             question = self._question[nodes]
             asks = np.flatnonzero(question >= 0)
             done = np.flatnonzero(question < 0)
             leaves.append(nodes[done])
-            sets.append(reached[:, done])
-            nodes, reached = nodes[asks], reached[:, asks]
-            goes_left = reached & answers[:, question[asks]]
+            sets.append(reached.take(done, axis=0))
+            nodes, reached = nodes[asks], reached.take(asks, axis=0)
+            goes_left = answers.take(question[asks], axis=0)
+            goes_left &= reached
             nodes = np.concatenate([self._left[nodes], self._right[nodes]])
-            reached = np.concatenate([goes_left, reached ^ goes_left], axis=1)
-            some = np.flatnonzero(reached.any(axis=0))
-            nodes, reached = nodes[some], reached[:, some]
-        return np.concatenate(leaves), np.concatenate(sets, axis=1)
+            reached = np.concatenate([goes_left, reached ^ goes_left])
+            some = np.flatnonzero(np.bitwise_or.reduce(reached, axis=1))
+            nodes, reached = nodes[some], reached.take(some, axis=0)
+        return np.concatenate(leaves), np.concatenate(sets)

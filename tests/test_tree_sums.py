@@ -37,7 +37,7 @@ def _rows(n_rows: int, seed: int, n_alike: int = 0) -> np.ndarray:
     return np.ascontiguousarray(rows, dtype=np.float32)
 
 
-@pytest.mark.parametrize("n_rows", [1, 2, 63, 64, 65, 500, 513, 1030])
+@pytest.mark.parametrize("n_rows", [1, 2, 63, 64, 65, 500, 513, 1300])
 @pytest.mark.parametrize("n_alike", [0, 100])
 def test_sums_are_those_of_xgboost(
     booster: xgboost.Booster, n_rows: int, n_alike: int
