@@ -453,7 +453,6 @@ CASES: dict[str, ParityCase] = {
         ParityCase(attention, _HEADS, _MULTI_DOT),
         ParityCase(causal_attention, _HEADS, _MULTI_DOT),
         ParityCase(ragged_sum, ("f32[904,128]", "i32[5]@offsets(904)"), _DATA),
-        ParityCase(ragged_total, ("f32[904,768]", "i32[5]@offsets(904)"), _DATA),
         ParityCase(
             grouped_product,
             ("bf16[256,256]", "bf16[4,256,512]", "i32[5]@offsets(256)"),

@@ -11,6 +11,7 @@ import parity_kernels
 import pytest
 
 from costmodel import helion_hook
+from costmodel.arguments import parse_argument
 from costmodel.errors import UnreadableKernelError
 from costmodel.features.blocks import BlockKind
 from costmodel.features.graph import KernelGraph
@@ -19,6 +20,9 @@ from costmodel.features.knobs import range_slots
 from costmodel.features.loops import BoundKind
 from costmodel.features.loops import LoopAxisFact
 from costmodel.features.regions import RegionKind
+from costmodel.features.tiles import make_tiles
+from costmodel.hardware import load_hardware
+from costmodel.target import bind
 from costmodel.types import WorkloadRecord
 
 NAMES = sorted(parity_kernels.CASES)
@@ -44,6 +48,19 @@ def test_knob_slots_are_those_of_helions_config_spec(name: str) -> None:
     assert graph.n_load_slots == spec.load_eviction_policies.length
     assert graph.n_atomic_slots == spec.atomic_indexing.length
     assert 1 + max(range_slots(graph).values()) == len(spec.range_num_stages)
+
+
+def test_a_rolled_reduction_over_a_padded_number_has_its_slot() -> None:
+    specs = [parse_argument(text) for text in ("f32[904,768]", "i32[5]@offsets(904)")]
+    bound = bind(parity_kernels.ragged_total, specs, load_hardware("H200"))
+    view = helion_hook.view(bound)
+    graph = KernelGraph.from_record(view.record)
+    rolled = [graph.blocks[key] for key in graph.reduction_blocks]
+    spec = bound.config_spec.reduction_loops
+    assert [one.block_id for one in rolled] == [item.block_id for item in spec]
+    assert [one.extent for one in rolled] == [1024]  # 768, as Helion pads it
+    tiles = make_tiles(graph, [view.default, {**view.default, "reduction_loops": [32]}])
+    assert tiles.size[rolled[0].key].tolist() == [1024, 32]
 
 
 @pytest.mark.parametrize("name", NAMES)
