@@ -24,6 +24,7 @@ from costmodel.heuristics.read_facts import read_facts
 from costmodel.heuristics.reduction import propose_reduction
 from costmodel.heuristics.rules import has_promoted_rule
 from costmodel.heuristics.standing import helion_first
+from costmodel.heuristics.standing import with_fewer_warps
 from costmodel.heuristics.variants import knob_variants
 from costmodel.types import Candidate
 from costmodel.types import CandidateOrigin
@@ -61,6 +62,11 @@ def propose(
     """
     facts = facts if facts is not None else read_facts(graph, space)
     hardware = extractor.hardware
+    promoted = has_promoted_rule(graph, hardware)
+    own = with_fewer_warps(facts, default) if promoted else default
+    if promoted:
+        # Whoever is asked about our first tiles is asked about Helion's next.
+        extractor.expect([default, own])
     drafts = [
         Draft(
             {**d.config, "block_sizes": facts.bounded(d.config.get("block_sizes", ()))},
@@ -82,8 +88,8 @@ def propose(
         if kept[0] is not drafts[0]:
             variants = knob_variants(facts, kept[0], hardware, space)
         kept += _runnable(extractor, variants)
-    if kept and has_promoted_rule(graph, hardware):
-        first = helion_first(facts, kept[0], default, extractor)
+    if kept and promoted:
+        first = helion_first(facts, kept[0], default, own, extractor)
         if first is not None and _runnable(extractor, [first]):
             kept = [first, *kept]
     kept = distinct(kept, MOST_PROPOSALS)

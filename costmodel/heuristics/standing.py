@@ -3,9 +3,9 @@
 Rules that were tuned on recorded kernels lost on unknown ones most where nothing but
 taste told the two answers apart. So ours comes first only for a reason:
 
-1. Several products: the estimate that ranked ours and that of the whole kernel give
-   Helion's a tenth more time, taken together. Not where operands are looked up one by
-   one, for there the list has no estimate.
+1. Several products: the estimate that ranked ours gives Helion's a tenth more time,
+   and under a half more that of the whole kernel does not gainsay it. Not where
+   operands are looked up one by one, for there the list has no estimate.
 2. One product: as the list says, but beside a reduction again by a tenth.
 3. Reductions: sums of columns, rows that are walked or shared, rows over what stays in
    registers. A row that one program holds keeps Helion's tile, without warps that would
@@ -44,9 +44,11 @@ from costmodel.types import KernelClass
 if TYPE_CHECKING:
     from costmodel.features.extract import FeatureExtractor
 
-# The root of both estimates' product. On 56 recorded kernels with several products its
-# logarithm goes with that of the measured gain by 0.6 (H200, 2026-11).
+# On 56 recorded kernels with several products, picks that the list's estimate put under
+# 1.1 ran at 0.10 to 1.53 of Helion's speed, most at 0.86 to 1.04; from 1.5 on at 1.00 to
+# 3.3, one at 0.84 (H200, 2026-11). Between, a second estimate decides.
 _SURE_PRODUCTS = 1.10
+_BEYOND_DOUBT = 1.50
 # On 42 recorded maps, 0.91 to 1.32, 1.01 in the mean, below; above, 1.9 (H200).
 _SURE_MAPS = 1.05
 # Of 7 rows with 16 warps of 16 values, halving the warps won on 6, by 1.07 in the mean;
@@ -56,7 +58,11 @@ _VALUES_PER_THREAD = 32
 
 
 def helion_first(
-    facts: Facts, ours: Draft, default: Config, extractor: FeatureExtractor
+    facts: Facts,
+    ours: Draft,
+    default: Config,
+    config: Config,
+    extractor: FeatureExtractor,
 ) -> Draft | None:
     """What to put in front of our drafts, or None where ours is surer.
 
@@ -64,6 +70,7 @@ def helion_first(
         facts: The kernel, for which Helion has a rule.
         ours: Our first draft.
         default: Helion's full config.
+        config: What `with_fewer_warps` makes of it.
         extractor: Resource and time estimates on the target.
     """
     if _shape(ours.config) == _shape(default):
@@ -71,7 +78,6 @@ def helion_first(
     gain = _gain(facts, ours.config, default, extractor)
     if gain is not None and gain >= _threshold(facts):
         return None
-    config = _with_fewer_warps(facts, default)
     warps = int(config["num_warps"])
     said = "no estimate says" if gain is None else f"at {gain:.2f} times its speed"
     return Draft(config, f"{warps} warps: Helion's own rule; ours is not sure, {said}")
@@ -110,6 +116,16 @@ def _gain(
     return _kernel_gain(ours, default, extractor)
 
 
+def _seconded(
+    gain: float, ours: Config, default: Config, extractor: FeatureExtractor
+) -> float:
+    """A list's estimate of the gain; in doubt, its geometric mean with the estimate of
+    the whole kernel, which costs milliseconds and so is asked for only then."""
+    if not _SURE_PRODUCTS <= gain < _BEYOND_DOUBT:
+        return gain
+    return math.sqrt(gain * _kernel_gain(ours, default, extractor))
+
+
 def _kernel_gain(ours: Config, default: Config, extractor: FeatureExtractor) -> float:
     """Helion's time over ours by the estimate of the whole kernel."""
     theirs_us, ours_us = extractor.analytic_us([default, ours])
@@ -126,12 +142,16 @@ def _products_gain(
     }
     warps = np.array([float(c["num_warps"]) for c in configs])
     stages = np.array([float(c["num_stages"]) for c in configs])
-    found = extractor.resources(configs)
-    held = Held(found.regs_per_thread, found.smem_bytes)
+    # Both were asked for before, each in a batch of its own.
+    found = [extractor.resources([config]) for config in configs]
+    held = Held(
+        np.concatenate([one.regs_per_thread for one in found]),
+        np.concatenate([one.smem_bytes for one in found]),
+    )
     hardware = extractor.hardware
     times, _ = estimate(facts, Grid(sizes, warps, stages), hardware, held)
     theirs, mine = np.maximum(times, dram_us(facts, hardware))
-    return math.sqrt(theirs / mine * _kernel_gain(ours, default, extractor))
+    return _seconded(float(theirs / mine), ours, default, extractor)
 
 
 def _product_gain(
@@ -154,10 +174,11 @@ def _product_gain(
         np.array([float(c["num_stages"]) for c in (default, ours)]),
     )
     theirs, mine = matmul_us(problem_of(facts, dot, None), tiles, extractor.hardware)
-    return math.sqrt(theirs / mine * _kernel_gain(ours, default, extractor))
+    return _seconded(float(theirs / mine), ours, default, extractor)
 
 
-def _with_fewer_warps(facts: Facts, default: Config) -> Config:
+def with_fewer_warps(facts: Facts, default: Config) -> Config:
+    """Helion's config, without warps whose threads would have too little of a row."""
     main = facts.widest()
     warps = int(default["num_warps"])
     if facts.dots or facts.parts or not facts.reduced or main is None:
