@@ -227,12 +227,15 @@ def _failure(error: Exception) -> tuple[CompileStatus, str]:
 def _words(error: BaseException) -> str:
     """What went wrong, in one line of many."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # Triton shows source first and says what is wrong in the last line; the assembler
-    # ends by saying that there were errors.
+    # Triton shows source first and says what is wrong in the last line, Helion and
+    # PyTorch say it in the first; the assembler ends by saying that there were errors.
+    is_assembler = isinstance(error, triton_build.AssemblerError)
+    is_last = is_assembler or type(error).__module__.startswith("triton.")
     named = [line for line in lines if re.search(r"\b(error|fatal)\s*:", line)]
-    if isinstance(error, triton_build.AssemblerError) and named:
+    if is_assembler and named:
         lines = named[:1]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:_MAX_DETAIL]
+    words = (lines or [""])[-1 if is_last else 0]
+    return f"{type(error).__name__}: {words}"[:_MAX_DETAIL]
 
 
 def _disassembled(cubin: bytes) -> disassembly.CodeShape | None:

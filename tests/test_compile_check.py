@@ -27,6 +27,7 @@ from costmodel.compile_cache import cache_key
 from costmodel.compile_check import CompileChecker
 from costmodel.compile_check import first_sound
 from costmodel.compile_check import is_sound
+from costmodel.compile_worker import _failure
 from costmodel.compiled_facts import CompiledFacts
 from costmodel.compiled_facts import CompileStatus
 from costmodel.compiled_facts import Toolchain
@@ -295,6 +296,14 @@ def test_a_report_is_read(numbers: tuple[int, int, int, int]) -> None:
         f"ptxas info    : Used {registers} registers, used 1 barriers\n"
     )
     assert ptxas.parse_report(text) == ptxas.PtxasReport(*numbers)
+
+
+def test_a_long_refusal_of_helions_is_told_by_its_first_line() -> None:
+    helions = type("LoweringError", (Exception,), {"__module__": "helion.exc"})
+    tritons = type("CompilationError", (Exception,), {"__module__": "triton.errors"})
+    text = "what is wrong\n\nUse this tool to see more."
+    assert _failure(helions(text))[1] == "LoweringError: what is wrong"
+    assert _failure(tritons(text))[1].endswith("Use this tool to see more.")
 
 
 def test_other_words_are_no_report() -> None:
