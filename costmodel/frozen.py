@@ -2,9 +2,9 @@
 
 The standard decorator compiles seven functions for each class, one by one: about a
 millisecond, and the first pick of a process imports almost a hundred such classes. Here
-`__init__` alone is compiled, and the rest are closures. What comes out is a dataclass
-with slots like any other: fields, `replace`, equality, hashes, what is printed and
-pickling are the standard ones (`tests/test_frozen.py`).
+classes of equally many fields share the code of `__init__`, and the rest are closures.
+What comes out is a dataclass with slots like any other: fields, `replace`, equality,
+hashes, what is printed and pickling are the standard ones (`tests/test_frozen.py`).
 
 Where a class asks for more than that, the standard decorator makes it.
 """
@@ -12,10 +12,12 @@ Where a class asks for more than that, the standard decorator makes it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import operator
 import reprlib
 import sys
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from typing import Any
@@ -65,34 +67,70 @@ def _is_plain(cls: type[Any]) -> bool:
 
 
 def _init(made: Any, fields: tuple[dataclasses.Field[Any], ...]) -> Any:
-    names: dict[str, Any] = {"_absent": dataclasses.MISSING}
-    arguments, lines = [], []
-    for field in fields:
-        name = field.name
-        names[f"_set_{name}"] = made.__dict__[name].__set__  # of its slot
-        value = name
-        if field.default is not dataclasses.MISSING:
-            names[f"_default_{name}"] = field.default
-            arguments.append(f"{name}=_default_{name}")
-        elif field.default_factory is not dataclasses.MISSING:
-            names[f"_make_{name}"] = field.default_factory
-            arguments.append(f"{name}=_absent")
-            value = f"_make_{name}() if {name} is _absent else {name}"
-        else:
-            arguments.append(name)
-        lines.append(f"  _set_{name}(self, {value})")
-    head = f" def __init__({', '.join(['self', *arguments])}):"
-    first, body = f"def make({', '.join(names)}):", lines or ["  pass"]
-    text = "\n".join([first, head, *body, " return __init__"])
-    # With the globals of its module, where its annotations have a meaning.
+    """`__init__`, which sets the slots of a class."""
+    names = tuple(field.name for field in fields)
+    code = _code(tuple(f.default_factory is not dataclasses.MISSING for f in fields))
+    setters = {f"set_{i}": made.__dict__[name].__set__ for i, name in enumerate(names)}
+    makers = {f"make_{i}": field.default_factory for i, field in enumerate(fields)}
+    values = {**setters, **makers, "absent": dataclasses.MISSING}
     module = sys.modules.get(made.__module__)
-    made_here: dict[str, Any] = {}
-    exec(text, {} if module is None else module.__dict__, made_here)
-    found = made_here["make"](**names)
+    found = types.FunctionType(
+        code.replace(co_varnames=("self", *names)),
+        # With the globals of its module, where its annotations have a meaning.
+        {} if module is None else module.__dict__,
+        "__init__",
+        _defaults(fields),
+        tuple(types.CellType(values[name]) for name in code.co_freevars),
+    )
     found.__qualname__ = f"{made.__qualname__}.__init__"
-    found.__module__ = made.__module__
     found.__annotations__ = {f.name: f.type for f in fields} | {"return": None}
     return found
+
+
+def _defaults(fields: tuple[dataclasses.Field[Any], ...]) -> tuple[Any, ...]:
+    """Of the last arguments.
+
+    Raises:
+        TypeError: One that has none stands behind one that has.
+    """
+    found: list[Any] = []
+    for field in fields:
+        has_factory = field.default_factory is not dataclasses.MISSING
+        if has_factory or field.default is not dataclasses.MISSING:
+            found.append(dataclasses.MISSING if has_factory else field.default)
+        elif found:
+            raise TypeError(f"non-default argument {field.name!r} follows a default")
+    return tuple(found)
+
+
+@functools.cache
+def _code(has_factory: tuple[bool, ...]) -> types.CodeType:
+    """Of the `__init__` of so many fields, whose names are put in later.
+
+    Args:
+        has_factory: For each field, whether a default is made for each object.
+    """
+    numbers = range(len(has_factory))
+    given = ["absent", *[f"set_{i}, make_{i}" for i in numbers]]
+    body = [
+        f"  set_{i}(self, make_{i}() if _{i} is absent else _{i})"
+        if has_factory[i]
+        else f"  set_{i}(self, _{i})"
+        for i in numbers
+    ]
+    text = "\n".join(
+        [
+            f"def outer({', '.join(given)}):",
+            f" def __init__({', '.join(['self', *[f'_{i}' for i in numbers]])}):",
+            *(body or ["  pass"]),
+            " return __init__",
+        ]
+    )
+    names: dict[str, Any] = {}
+    exec(text, {}, names)
+    made = names["outer"](*[None] * (1 + 2 * len(has_factory)))
+    code: types.CodeType = made.__code__
+    return code
 
 
 def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:

@@ -183,7 +183,7 @@ def _describe(
 ) -> _Description:
     """Own file, else a slice of a known die, else the same product, else the arch."""
     name, _, mig_profile = device_name.partition(" MIG ")
-    named = _by_name().get(_plain(name))
+    named = _exactly(name) or _by_name().get(_plain(name))
     die = named or _same_product(name)
     if die is not None and mig_profile:
         how = f"a MIG slice of {die.name}"
@@ -281,15 +281,35 @@ def _arches() -> dict[str, dict[str, Any]]:
 @functools.cache
 def _devices() -> dict[str, Hardware]:
     """Every device by driver name, in order of its file."""
+    read = map(_device, _texts())
+    return {hardware.name: hardware for hardware in read}
+
+
+@functools.cache
+def _texts() -> tuple[str, ...]:
+    """Of all files that describe a device, in their order."""
     folder = importlib.resources.files("costmodel") / "hardware"
     files = sorted(entry.name for entry in folder.iterdir())
-    devices = {}
-    for file in files:
-        if file.endswith(".toml") and file != "arch.toml":
-            text = (folder / file).read_text(encoding="utf-8")
-            hardware = _hardware(tomllib.loads(text))
-            devices[hardware.name] = hardware
-    return devices
+    return tuple(
+        (folder / file).read_text(encoding="utf-8")
+        for file in files
+        if file.endswith(".toml") and file != "arch.toml"
+    )
+
+
+@functools.cache
+def _device(text: str) -> Hardware:
+    return _hardware(tomllib.loads(text))
+
+
+def _exactly(name: str) -> Hardware | None:
+    """The device of this very driver name, for which one file is read and not all.
+
+    No two devices have a name in common (`tests/test_hardware.py`).
+    """
+    line = f'name = "{name}"\n'
+    found = [text for text in _texts() if text.startswith(line)]
+    return _device(found[0]) if len(found) == 1 else None
 
 
 @functools.cache
