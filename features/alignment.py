@@ -8,6 +8,7 @@ most with the fewest dropped integers wins.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from costmodel.features.indices import AccessDim
 from costmodel.features.indices import DimKind
@@ -20,6 +21,9 @@ from costmodel.features.symbols import literal
 from costmodel.features.symbols import names_in
 from costmodel.frozen import dataclass
 
+Alignment: TypeAlias = tuple[tuple[AccessDim, ...], tuple[str, ...], bool, bool]
+"""Dims, tile shape, whether masked, whether every operand was explained."""
+
 
 def align_access(
     raw: RawGraph,
@@ -28,7 +32,7 @@ def align_access(
     host: Node,
     tiles: frozenset[str],
     extents: Mapping[str, int],
-) -> tuple[tuple[AccessDim, ...], tuple[str, ...], bool, bool]:
+) -> Alignment:
     """Dims, tile shape, whether masked, whether every operand was explained."""
     sizes = host.shape or ()
     strides = host.stride or tuple("1" for _ in sizes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from costmodel.features.alignment import Alignment
 from costmodel.features.alignment import align_access
 from costmodel.features.indices import AccessDim
 from costmodel.features.indices import DimKind
@@ -89,7 +90,10 @@ def read_accesses(
         extents: Elements that a symbol's loop walks, where known; they settle
             alignments that shapes alone leave open.
     """
-    extents = _slice_extents(raw, tile_symbols, tracer, extents)
+    known, aligned = _slice_extents(raw, tile_symbols, tracer, extents)
+    if known != extents:
+        aligned = {}
+    extents = known
     accesses: list[Access] = []
     whole = memory_slots(program_order(raw, regions), raw)
     rolled = memory_slots(rolled_order(raw, regions), raw)
@@ -105,9 +109,10 @@ def read_accesses(
             host = raw.source(node.inputs[0]) if node.inputs else None
             if host is None or host.kind is not OpKind.HOST_TENSOR:
                 continue  # a subscript of a value in registers takes a slot, no bytes
-            dims, shape, masked, exact = align_access(
-                raw, tracer, node, host, tile_symbols, extents
-            )
+            found = aligned.get(node_id)
+            if found is None:
+                found = align_access(raw, tracer, node, host, tile_symbols, extents)
+            dims, shape, masked, exact = found
             accesses.append(
                 Access(
                     node_id=node_id,
@@ -134,21 +139,26 @@ def _slice_extents(
     tile_symbols: frozenset[str],
     tracer: IndexTracer,
     extents: Mapping[str, int],
-) -> Mapping[str, int]:
+) -> tuple[Mapping[str, int], dict[str, Alignment]]:
     """Known extents, and those of slices that only one dimension can explain.
 
     A slice of `cos[t, :]` tells how long the same slice of `x[t, 0, :]` is, where a
     dropped integer leaves two dimensions to choose from. A slice may be shorter than
     its dimension, so the shortest dimension that shows it counts.
+
+    Also what was aligned with the extents that were known before, by node.
     """
     found: dict[str, int] = {}
+    aligned: dict[str, Alignment] = {}
     for node in raw.nodes.values():
         if node.kind not in MEMORY_KINDS or not node.inputs:
             continue
         host = raw.source(node.inputs[0])
         if host.kind is not OpKind.HOST_TENSOR:
             continue
-        dims, _, _, exact = align_access(raw, tracer, node, host, tile_symbols, extents)
+        made = align_access(raw, tracer, node, host, tile_symbols, extents)
+        aligned[node.id] = made
+        dims, _, _, exact = made
         if not exact or any(dim.kind is DimKind.CONST for dim in dims):
             continue
         for dim in dims:
@@ -156,4 +166,4 @@ def _slice_extents(
             is_symbol = dim.symbols == frozenset((dim.tile,))
             if dim.kind is DimKind.SLICE and is_symbol and size is not None:
                 found[dim.tile] = min(size, found.get(dim.tile, size))
-    return {**found, **extents}
+    return {**found, **extents}, aligned
