@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import assume
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import SCHEMA
@@ -314,6 +315,25 @@ def test_without_a_rule_only_a_favourite_is_taken() -> None:
     assert pick((2, 3)) == 3
     assert pick((2,)) == 2
     assert pick(()) == 1
+
+
+@given(st.floats(0.0, 0.5), st.floats(0.0, 0.5))
+def test_without_a_rule_our_first_favourite_wins_near_ties(first, other) -> None:
+    merit = np.array([-1.0, first, other], dtype=np.float32)
+    rows = _rows(3)
+    gate = Gate(_card(), SCHEMA)
+    scores = gate.bounded(rows, Predictions(merit, merit * 0, merit * 0 + 1))
+    decision = gate.decide(
+        rows,
+        scores,
+        merit,
+        default_index=0,
+        favourites=(1, 2),
+        promoted=False,
+        keys=["0", "1", "2"],
+    )
+    assume(abs(merit[2] - merit[1] - 0.10) > 1e-4)
+    assert decision.index == (2 if merit[2] - merit[1] > 0.10 else 1)
 
 
 @pytest.mark.parametrize(
