@@ -97,7 +97,8 @@ class Structure(NamedTuple):
         codes: Such numbers there, by who is left without, and by whether it pipelines.
         example: One of them; while its values live, no other object can be mistaken
             for one of them.
-        parts: What `code` is the number of, or nothing.
+        parts: What `code` is the number of; where that is open, so is what they say
+            of descriptors and ranges.
     """
 
     code: int | None
@@ -258,8 +259,8 @@ class EffectiveKeys:
             if code is None:
                 full = {**structure.example, "num_stages": num_stages}
                 if tile is not None:
-                    full["block_sizes"] = list(tile)
-                parts = _without_tile(self.parts_of_full(full))
+                    full["block_sizes"] = tile
+                parts = self._with_descriptors(structure.parts, full)
                 code = self._codes.setdefault(parts, len(self._codes))
                 structure.codes[place] = code
         return code, tile, num_warps, num_stages if structure.pipelines else 1
@@ -269,7 +270,7 @@ class EffectiveKeys:
             "tensor_descriptor" in (full.get("atomic_indexing") or ())
         )
         persistent = full.get("pid_type") in _PERSISTENT
-        parts = () if asks else _without_tile(self.parts_of_full(full))
+        parts = _without_tile(self.parts_of_full(full))
         return Structure(
             code=None if asks else self._codes.setdefault(parts, len(self._codes)),
             pipelines=self._loops or _rolls(full) or persistent,
@@ -289,8 +290,6 @@ class EffectiveKeys:
         if key in _READ_WITH_OTHERS:
             return self.structure(full)
         code, pipelines, _codes, example, parts = known
-        if code is None:
-            return Structure(None, pipelines, {}, full, ())
         changed = list(parts)
         if key == "load_eviction_policies":
             changed[_EVICTIONS_PART] = self._evictions(full, _rolls(full))
@@ -303,8 +302,26 @@ class EffectiveKeys:
             place = parts.index((key, _frozen(example[key])), _N_FIRST_PARTS - 1)
             changed[place] = (key, _frozen(full[key]))
         parts = tuple(changed)
-        code = self._codes.setdefault(parts, len(self._codes))
+        if code is not None:
+            code = self._codes.setdefault(parts, len(self._codes))
         return Structure(code, pipelines, {}, full, parts)
+
+    def _with_descriptors(
+        self, parts: tuple[Any, ...], full: Config
+    ) -> tuple[Any, ...]:
+        """Parts of a config that asks for descriptors, from those of another tile."""
+        indexing = self.indexing(full)
+        has = "tensor_descriptor" in indexing or (
+            "tensor_descriptor" in (full.get("atomic_indexing") or ())
+        )
+        persistent = full.get("pid_type") in _PERSISTENT
+        return (
+            indexing if has else (),
+            parts[_EVICTIONS_PART],
+            has and bool(full.get("host_tensor_descriptors")),
+            self._ranges(full, True, persistent),
+            *parts[_GROUPINGS_PART:],
+        )
 
     def _evictions(self, full: Config, rolled: bool) -> tuple[str, ...]:
         """Policies of emitted loads."""
