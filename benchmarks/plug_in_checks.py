@@ -112,24 +112,36 @@ def graph_pick_inside(device: Any) -> str:
 
 def compiled_first_call(device: Any) -> str:
     """The first call is inside `torch.compile`, under `enable()`."""
-    return _as_alone("compiled_first_call_alone", lambda: _compiled(device))
+    return _as_alone("compiled_first_call_alone", lambda: _compiled(device, "full"))
 
 
 def compiled_first_call_alone(device: Any) -> str:
     """The same by Helion alone, with its default."""
-    return _compiled(device, is_enabled=False)
+    return _compiled(device, "none", is_enabled=False)
 
 
 def compiled_after_pick(device: Any) -> str:
-    """The kernel has its pick before `torch.compile` meets it."""
+    """The kernel has its pick, at effort none, before `torch.compile` meets it."""
     return _as_alone(
-        "compiled_after_call_alone", lambda: _compiled(device, is_warm=True)
+        "compiled_after_call_alone", lambda: _compiled(device, "none", is_warm=True)
     )
 
 
 def compiled_after_call_alone(device: Any) -> str:
     """The same by Helion alone: its default ran before."""
-    return _compiled(device, is_warm=True, is_enabled=False)
+    return _compiled(device, "none", is_warm=True, is_enabled=False)
+
+
+def compiled_after_pick_full(device: Any) -> str:
+    """The same at effort full, where Helion keys a kernel by more than Dynamo reads."""
+    return _as_alone(
+        "compiled_after_config_alone", lambda: _compiled(device, "full", is_warm=True)
+    )
+
+
+def compiled_after_config_alone(device: Any) -> str:
+    """The same by Helion alone, at effort full, its default given instead of tuned."""
+    return _compiled(device, "full", is_warm=True, is_enabled=False)
 
 
 def _as_alone(alone: str, work: Callable[[], str]) -> str:
@@ -144,13 +156,18 @@ def _as_alone(alone: str, work: Callable[[], str]) -> str:
         return f"fails as Helion alone ({helions['detail'][:300]}): {words}"
 
 
-def _compiled(device: Any, *, is_warm: bool = False, is_enabled: bool = True) -> str:
+def _compiled(
+    device: Any, effort: str, *, is_warm: bool = False, is_enabled: bool = True
+) -> str:
     import costmodel
 
     args = device.args(PLAIN)
-    one = kernel(PLAIN, autotune_effort="full" if is_enabled else "none")
+    one = kernel(PLAIN, autotune_effort=effort)
     if is_enabled:
         costmodel.enable()
+    elif effort != "none":
+        bound = one.bind(args)
+        bound.set_config(bound.config_spec.default_config())
     if is_warm:
         device.call(one, args)
 
@@ -491,6 +508,7 @@ CHECKS: dict[str, Callable[[Any], str]] = {
         graph_pick_inside,
         compiled_first_call,
         compiled_after_pick,
+        compiled_after_pick_full,
         compiled_and_fused,
         dynamic_shapes,
         forced,
@@ -510,6 +528,7 @@ PARTS = {
         graph_first_call_alone,
         compiled_first_call_alone,
         compiled_after_call_alone,
+        compiled_after_config_alone,
         forked_with_helion_alone,
         rank,
         spawned_child,
