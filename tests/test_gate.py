@@ -332,8 +332,8 @@ def test_without_a_rule_our_first_favourite_wins_near_ties(first, other) -> None
         promoted=False,
         keys=["0", "1", "2"],
     )
-    assume(abs(merit[2] - merit[1] - 0.10) > 1e-4)
-    assert decision.index == (2 if merit[2] - merit[1] > 0.10 else 1)
+    assume(abs(merit[2] - merit[1] - 0.05) > 1e-4)
+    assert decision.index == (2 if merit[2] - merit[1] > 0.05 else 1)
 
 
 @pytest.mark.parametrize(
