@@ -317,6 +317,23 @@ def test_without_a_rule_only_a_favourite_is_taken() -> None:
     assert pick(()) == 1
 
 
+@pytest.mark.parametrize(("gain", "taken"), [(-0.2, True), (-0.3, False)])
+def test_without_a_rule_nothing_is_taken_that_is_foretold_slower(gain, taken) -> None:
+    gains = np.array([0.0, gain], dtype=np.float32)
+    rows = _rows(2)
+    gate = Gate(_card(), SCHEMA)
+    decision = gate.decide(
+        rows,
+        gate.bounded(rows, Predictions(gains, gains * 0, gains * 0 + 1)),
+        np.array([-1.0, 0.0], dtype=np.float32),
+        default_index=0,
+        favourites=(1,),
+        promoted=False,
+        keys=["0", "1"],
+    )
+    assert decision.index == (1 if taken else 0)
+
+
 @given(st.floats(0.0, 0.5), st.floats(0.0, 0.5))
 def test_without_a_rule_our_first_favourite_wins_near_ties(first, other) -> None:
     merit = np.array([-1.0, first, other], dtype=np.float32)

@@ -82,7 +82,7 @@ DEFAULT = _candidate("default", 0.0, 10.0, CandidateOrigin.DEFAULT)
 FAST = _candidate("fast", 0.5, 12.0)
 GOOD = _candidate("good", 0.3, 8.0)
 POOR = _candidate("poor", -0.5, 9.0)
-ANALYTIC = _candidate("analytic", -0.2, 20.0, CandidateOrigin.ANALYTIC)
+ANALYTIC = _candidate("analytic", -0.2, 14.0, CandidateOrigin.ANALYTIC)
 ALL = [DEFAULT, POOR, GOOD, FAST, ANALYTIC]
 
 
@@ -242,3 +242,12 @@ def test_whoever_measures_two_measures_the_second_opinion() -> None:
         "analytic",
     ]
     assert len({one["name"] for one in refused.shortlist}) == len(refused.shortlist)
+
+
+def test_an_analytic_pick_that_our_own_estimate_finds_absurd_is_passed_over() -> None:
+    absurd = _candidate("absurd", 0.0, 15.1, CandidateOrigin.ANALYTIC)
+    alone = _choose([DEFAULT, absurd], promoted=False)
+    assert (alone.source, alone.config) == (PickSource.DEFAULT, DEFAULT.config)
+    assert "far above" in alone.detail
+    second = _choose([DEFAULT, absurd, ANALYTIC], promoted=False)
+    assert (second.source, second.config) == (PickSource.ANALYTIC, ANALYTIC.config)

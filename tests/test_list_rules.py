@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from pathlib import Path
 
 import numpy as np
 import parity_kernels
@@ -12,6 +13,9 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from costmodel import helion_hook
+from costmodel import target
+from costmodel.arguments import parse_argument
 from costmodel.features.extract import FeatureExtractor
 from costmodel.features.graph import KernelGraph
 from costmodel.hardware import load_hardware
@@ -26,8 +30,10 @@ from costmodel.heuristics.tiles import Problem
 from costmodel.heuristics.tiles import make_tiles
 from costmodel.heuristics.tiles import matmul_us
 from costmodel.heuristics.tiles import occupancy
+from costmodel.kernel_file import load_kernel
 from costmodel.types import Candidate
 
+_UNSEEN = Path(__file__).resolve().parents[1] / "benchmarks" / "unseen"
 _OWN = "Helion's own rule"
 _GPUS = ("H200", "B200", "A100", "RTX-4090", "RTX-5090")
 
@@ -221,3 +227,18 @@ def test_the_front_of_a_list_is_as_recorded(name: str, gpu: str) -> None:
         for c in _proposals(name, gpu)[:3]
     ]
     assert front == list(_GOLDEN[name, gpu])
+
+
+@pytest.mark.parametrize("gpu", ["A100", "H200"])
+def test_a_second_loop_over_a_row_is_cut_as_the_first(gpu: str) -> None:
+    """Two passes with a block size each: neither goes element by element."""
+    hardware = load_hardware(gpu)
+    kernel = load_kernel(f"{_UNSEEN / 'norms.py'}:weight_norm_gradients")
+    specs = ("bf16[4096,8192]", "bf16[4096,8192]", "bf16[4096]")
+    bound = target.bind(kernel, [parse_argument(text) for text in specs], hardware)
+    view = helion_hook.view(bound)
+    graph = KernelGraph.from_record(view.record)
+    found = propose(graph, FeatureExtractor(graph, hardware), view.default)
+    loops = [one.config["block_sizes"][1:] for one in found if _OWN not in one.reason]
+    assert loops
+    assert all(min(blocks) > 1 for blocks in loops)

@@ -213,6 +213,9 @@ def choose_among(recorded: WorkloadData, model: LearnedModel) -> Choice:
         promoted=promoted,
         analytic_order=analytic_order,
         keys=keys,
+        estimate_us=lambda some: extractor.analytic_us(
+            [candidates[i].config for i in some]
+        ),
     )
     return Choice(
         index=int(kept[choice.index]),

@@ -192,6 +192,7 @@ def choice_of(
         promoted=workload.promoted,
         analytic_order=baselines.analytic_ranking(workload),
         keys=keys,
+        estimate_us=lambda chosen: workload.analytic_us[list(chosen)],
     )
 
 

@@ -255,7 +255,42 @@ def _sizes(
     rows: float,
     chunk: int,
 ) -> dict[int, int]:
-    """Block sizes of one plan."""
+    """Block sizes of one plan; a second loop over a row is cut as the first."""
+    sizes = _first_sizes(facts, hardware, nested, rows, chunk)
+    for knob in facts.loop_knobs:
+        first = _walked_before(facts, knob)
+        if first is not None:
+            sizes[knob.slot] = knob.nearest(max(sizes[knob.slot], sizes[first.slot]))
+    return sizes
+
+
+def _walked_before(facts: Facts, knob: Knob) -> Knob | None:
+    """The loop knob that walks the rows a knob of another loop walks again, if any."""
+    lane, reduced = facts.lane_slot(), _reduced_knobs(facts)
+    if knob in reduced or knob.slot == lane:
+        return None
+    return next(
+        (
+            first
+            for first in facts.loop_knobs
+            if (first in reduced or first.slot == lane)
+            and first.extent == knob.extent
+            and not any(
+                {first.slot, knob.slot} <= {*knobs_of(a)} for a in facts.accesses
+            )
+        ),
+        None,
+    )
+
+
+def _first_sizes(
+    facts: Facts,
+    hardware: Hardware,
+    nested: tuple[Knob, Knob] | None,
+    rows: float,
+    chunk: int,
+) -> dict[int, int]:
+    """The same, where no loop walks what another walked before."""
     main = facts.widest()
     assert main is not None
     sizes = {knob.slot: knob.choices[0] for knob in facts.knobs}
