@@ -254,9 +254,10 @@ def test_the_bundled_second_stage_holds_its_bounds(code_model: CodeModel) -> Non
     """What was measured when it was published; a worse one is not shipped unseen."""
     metrics = code_model.card.metrics
     assert metrics["n_workloads"] >= 200
-    # 45 % when published, as the first stage alone on the same workloads since that
-    # knows the place in the analytic list; 54 % before, when the first found 43 %.
-    assert metrics["headroom_share"] >= 0.44
+    # 37 % since margins lie two scales of broken promises beyond the largest, where the
+    # first stage keeps 46 % on the same workloads; 45 % (and 45 %) without those scales,
+    # 54 % before the first knew the place in the analytic list and found 43 %.
+    assert metrics["headroom_share"] >= 0.36
     assert metrics["harm_share"] <= 0.02
 
 
