@@ -255,8 +255,8 @@ def test_the_bundled_second_stage_holds_its_bounds(code_model: CodeModel) -> Non
     metrics = code_model.card.metrics
     assert metrics["n_workloads"] >= 200
     # 37 % since margins lie two scales of broken promises beyond the largest, where the
-    # first stage keeps 46 % on the same workloads; 45 % (and 45 %) without those scales,
-    # 54 % before the first knew the place in the analytic list and found 43 %.
+    # first stage keeps 46 % on the same workloads; 45 % (and 45 %) without them, 54 %
+    # before the first knew the place in the analytic list and found 43 %.
     assert metrics["headroom_share"] >= 0.36
     assert metrics["harm_share"] <= 0.02
 

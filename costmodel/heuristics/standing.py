@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from costmodel.features.extract import FeatureExtractor
 
 # On 56 recorded kernels with several products, picks that the list's estimate put under
-# 1.1 ran at 0.10 to 1.53 of Helion's speed, most at 0.86 to 1.04; from 1.5 on at 1.00 to
-# 3.3, one at 0.84 (H200, 2026-11). Between, a second estimate decides.
+# 1.1 ran at 0.10 to 1.53 of Helion's speed, most at 0.86 to 1.04; from 1.5 on at 1.00
+# to 3.3, one at 0.84 (H200, 2026-11). Between, a second estimate decides.
 _SURE_PRODUCTS = 1.10
 _BEYOND_DOUBT = 1.50
 # On 42 recorded maps, 0.91 to 1.32, 1.01 in the mean, below; above, 1.9 (H200).
